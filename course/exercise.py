@@ -1,0 +1,81 @@
+"""Register what a learner writes, tell a stub from an answer, and fetch the pieces of earlier lessons."""
+import dis
+import importlib
+import inspect
+import sys
+
+from course import answers, registry
+
+references = {}   # id(object) -> exercise id, for every object handed out by piece() or use_reference()
+
+
+def exercise(exercise_id):
+    """Decorator: marks a function or class as the answer to an exercise and returns the same object.
+
+    Raises:
+        UnknownExercise: no such id; the message names the nearest one.
+        TypeError: applied to something that is neither a function nor a class.
+    """
+    registry.find(exercise_id)
+
+    def mark(obj):
+        if not (inspect.isfunction(obj) or inspect.isclass(obj)):
+            raise TypeError(f"@exercise({exercise_id!r}) goes above a def or a class, not above {type(obj).__name__}.")
+        obj.__exercise__ = exercise_id
+        return obj
+
+    return mark
+
+
+def stubs(obj):
+    """Names of the functions of obj that still raise NotImplementedError; found in the byte code."""
+    if inspect.isfunction(obj):
+        return [obj.__name__] if raises_not_implemented(obj.__code__) else []
+    methods = [(name, m) for name, m in vars(obj).items() if inspect.isfunction(m)]
+    return [name for name, m in methods if raises_not_implemented(m.__code__)]
+
+
+def raises_not_implemented(code):
+    instructions = list(dis.get_instructions(code))
+    for i, instruction in enumerate(instructions):
+        if instruction.argval == "NotImplementedError" and instruction.opname.startswith("LOAD"):
+            following = [later.opname for later in instructions[i + 1 : i + 7]]
+            if "RAISE_VARARGS" in following:
+                return True
+    return False
+
+
+def reference(exercise_id):
+    """The course's own answer.
+
+    Raises:
+        ImportError: the solutions are not installed here (a released lab folder has none).
+    """
+    wanted = registry.find(exercise_id)
+    if str(registry.ROOT) not in sys.path:
+        sys.path.append(str(registry.ROOT))
+    try:
+        module = importlib.import_module(f"solutions.{wanted.module}")
+    except ModuleNotFoundError as error:
+        if error.name and error.name.startswith("solutions"):
+            raise ImportError(f"The solutions are not part of this copy of the course, and {exercise_id} has no passed answer of yours.") from None
+        raise
+    obj = getattr(module, wanted.name)
+    references[id(obj)] = exercise_id
+    return obj
+
+
+def piece(exercise_id):
+    """What an earlier lesson built: the learner's own passed answer, or the reference where there is none."""
+    registry.find(exercise_id)
+    own = answers.load(exercise_id)
+    if own is None:
+        return reference(exercise_id)
+    references[id(own)] = exercise_id
+    return own
+
+
+def use_reference(exercise_id):
+    """The course's answer, to go on without one's own. It never counts as passed."""
+    print(f"{exercise_id}: this is the reference, it does not count as passed.")
+    return reference(exercise_id)

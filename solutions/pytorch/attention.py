@@ -1,0 +1,49 @@
+"""Causal self-attention (Vaswani et al. 2017, section 3.2), as GPT-2 arranges it."""
+import math
+
+import torch
+from torch import nn
+
+from .primitives import Linear, softmax
+
+
+def causal_mask(n_query, n_key):
+    return torch.ones(n_query, n_key, dtype=torch.bool).tril(diagonal=n_key - n_query)
+
+
+def attention(q, k, v, mask=None):
+    q = q / math.sqrt(q.shape[-1])                            # (..., T_q, head_dim)
+    scores = q @ k.transpose(-2, -1)                          # (..., T_q, T_k)
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -math.inf)
+    weights = softmax(scores, dim=-1)                         # each row sums to 1
+    return weights @ v                                        # (..., T_q, head_dim)
+
+
+def split_heads(x, n_head):
+    B, T, C = x.shape
+    x = x.reshape(B, T, n_head, C // n_head)
+    return x.transpose(1, 2)                                  # (B, n_head, T, head_dim)
+
+
+def merge_heads(x):
+    B, n_head, T, head_dim = x.shape
+    x = x.transpose(1, 2)                                     # (B, T, n_head, head_dim)
+    return x.reshape(B, T, n_head * head_dim)
+
+
+class CausalSelfAttention(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.n_head = config.n_head
+        self.c_attn = Linear(config.n_embd, 3 * config.n_embd)
+        self.c_proj = Linear(config.n_embd, config.n_embd)
+
+    def forward(self, x):
+        B, T, C = x.shape
+        q, k, v = self.c_attn(x).split(C, dim=-1)             # three times (B, T, C)
+        q = split_heads(q, self.n_head)                       # (B, n_head, T, head_dim)
+        k = split_heads(k, self.n_head)
+        v = split_heads(v, self.n_head)
+        y = attention(q, k, v, causal_mask(T, T).to(x.device))
+        return self.c_proj(merge_heads(y))                    # (B, T, C)

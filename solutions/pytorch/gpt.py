@@ -1,0 +1,69 @@
+"""GPT-2 (Radford et al. 2019): pre-LayerNorm blocks over tied embeddings."""
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from .attention import CausalSelfAttention
+from .embeddings import Embedding
+from .layers import MLP, LayerNorm
+from .primitives import cross_entropy, linear
+
+
+@dataclass
+class GPTConfig:
+    vocab_size: int = 50257
+    n_ctx: int = 1024
+    n_layer: int = 12
+    n_head: int = 12
+    n_embd: int = 768
+
+
+class Block(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.ln_1 = LayerNorm(config.n_embd)
+        self.attn = CausalSelfAttention(config)
+        self.ln_2 = LayerNorm(config.n_embd)
+        self.mlp = MLP(config)
+
+    def forward(self, x):
+        x = x + self.attn(self.ln_1(x))                       # (B, T, C)
+        x = x + self.mlp(self.ln_2(x))
+        return x
+
+
+def init_weights(model, n_layer):
+    for name, p in model.named_parameters():
+        if name.endswith("c_proj.weight"):
+            p.data.normal_(0, 0.02 / math.sqrt(2 * n_layer))
+        elif p.dim() >= 2:
+            p.data.normal_(0, 0.02)
+        elif name.endswith("bias"):
+            p.data.zero_()
+
+
+class GPT(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.config = config
+        self.wte = Embedding(config.vocab_size, config.n_embd)
+        self.wpe = Embedding(config.n_ctx, config.n_embd)
+        self.h = nn.ModuleList([Block(config) for _ in range(config.n_layer)])
+        self.ln_f = LayerNorm(config.n_embd)
+        init_weights(self, config.n_layer)
+
+    def forward(self, idx, targets=None):
+        B, T = idx.shape
+        if T > self.config.n_ctx:
+            raise ValueError(f"{T} tokens do not fit into n_ctx = {self.config.n_ctx}: crop idx to its last n_ctx columns")
+        x = self.wte(idx) + self.wpe(torch.arange(T, device=idx.device))   # (B, T, C)
+        for block in self.h:
+            x = block(x)
+        x = self.ln_f(x)
+        logits = linear(x, self.wte.weight)                   # (B, T, V): the head is wte itself
+        if targets is None:
+            return logits, None
+        loss = cross_entropy(logits.reshape(B * T, -1), targets.reshape(B * T))
+        return logits, loss

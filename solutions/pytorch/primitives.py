@@ -1,0 +1,67 @@
+"""Linear, softmax, log-softmax and cross entropy from arithmetic, each with its backward by hand."""
+import math
+
+import torch
+from torch import nn
+
+
+def linear(x, weight, bias=None):
+    y = x @ weight.T                                          # (..., d_out)
+    if bias is not None:
+        y = y + bias
+    return y
+
+
+def linear_backward(grad, x, weight):
+    grad_x = grad @ weight                                    # (..., d_in)
+    rows = grad.reshape(-1, grad.shape[-1])                   # (N, d_out)
+    grad_weight = rows.T @ x.reshape(-1, x.shape[-1])         # (d_out, d_in)
+    grad_bias = rows.sum(dim=0)                               # (d_out,)
+    return grad_x, grad_weight, grad_bias
+
+
+def softmax(x, dim):
+    x = x - x.amax(dim=dim, keepdim=True).detach()            # the largest is 0: exp never overflows
+    e = x.exp()
+    return e * (1 / e.sum(dim=dim, keepdim=True))             # one division a row, not one an entry
+
+
+def softmax_backward(grad, y, dim):
+    shared = (grad * y).sum(dim=dim, keepdim=True)            # what every entry of a row loses
+    return y * (grad - shared)
+
+
+def log_softmax(x, dim):
+    x = x - x.amax(dim=dim, keepdim=True).detach()
+    return x - x.exp().sum(dim=dim, keepdim=True).log()
+
+
+def log_softmax_backward(grad, y, dim):
+    return grad - y.exp() * grad.sum(dim=dim, keepdim=True)
+
+
+def cross_entropy(logits, targets, ignore_index=-100):
+    log_p = log_softmax(logits, dim=-1)                       # (N, V)
+    counts = targets != ignore_index                          # (N,) bool
+    safe = targets.masked_fill(~counts, 0)                    # an ignored target must still be a valid index
+    picked = log_p[torch.arange(len(safe)), safe]             # (N,)
+    return -(picked * counts).sum() / counts.sum()
+
+
+def cross_entropy_backward(logits, targets, ignore_index=-100):
+    counts = targets != ignore_index                          # (N,) bool
+    safe = targets.masked_fill(~counts, 0)
+    grad = softmax(logits, dim=-1)                            # (N, V)
+    grad[torch.arange(len(safe)), safe] -= 1                  # p - y
+    return grad * counts[:, None] / counts.sum()
+
+
+class Linear(nn.Module):
+    def __init__(self, d_in, d_out, bias=True):
+        super().__init__()
+        bound = 1 / math.sqrt(d_in)
+        self.weight = nn.Parameter(torch.empty(d_out, d_in).uniform_(-bound, bound))
+        self.bias = nn.Parameter(torch.empty(d_out).uniform_(-bound, bound)) if bias else None
+
+    def forward(self, x):
+        return linear(x, self.weight, self.bias)

@@ -1,0 +1,702 @@
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from solutions.pytorch import attention as good
+from solutions.pytorch.primitives import Linear
+from tests.mistakes import right, wrong
+
+MASK = "pytorch.attention.causal_mask"
+ATTENTION = "pytorch.attention.attention"
+SPLIT = "pytorch.attention.split_heads"
+MERGE = "pytorch.attention.merge_heads"
+MODULE = "pytorch.attention.CausalSelfAttention"
+
+# --- causal_mask ---------------------------------------------------------------------------------------
+
+
+@wrong(MASK, "shifted by one: a query does not see its own")
+def strictly_below(n_query, n_key):
+    return torch.ones(n_query, n_key, dtype=torch.bool).tril(n_key - n_query - 1)
+
+
+@wrong(MASK, "shifted by one: query 0 attends to the key after")
+def one_too_many(n_query, n_key):
+    return torch.ones(n_query, n_key, dtype=torch.bool).tril(n_key - n_query + 1)
+
+
+@wrong(MASK, "inverted")
+def inverted(n_query, n_key):
+    return torch.ones(n_query, n_key, dtype=torch.bool).triu(n_key - n_query + 1)
+
+
+@wrong(MASK, "wrong way round")
+def upper_with_diagonal(n_query, n_key):
+    return torch.ones(n_query, n_key, dtype=torch.bool).triu(n_key - n_query)
+
+
+@wrong(MASK, "aligned at the top left")
+def top_left(n_query, n_key):
+    return torch.ones(n_query, n_key, dtype=torch.bool).tril()
+
+
+@wrong(MASK, "moved the wrong way")
+def diagonal_moved_back(n_query, n_key):
+    return torch.ones(n_query, n_key, dtype=torch.bool).tril(n_query - n_key)
+
+
+@wrong(MASK, "nothing hides the future")
+def all_true(n_query, n_key):
+    return torch.ones(n_query, n_key, dtype=torch.bool)
+
+
+@wrong(MASK, "expected torch.bool")
+def numbers(n_query, n_key):
+    return torch.ones(n_query, n_key).tril(n_key - n_query)
+
+
+@wrong(MASK, "expected torch.bool")
+def additive(n_query, n_key):
+    return torch.full((n_query, n_key), -math.inf).triu(n_key - n_query + 1)
+
+
+@wrong(MASK, "dtype torch.uint8")
+def bytes_for_bools(n_query, n_key):
+    return torch.ones(n_query, n_key, dtype=torch.uint8).tril(n_key - n_query)
+
+
+@wrong(MASK, "has shape (5, 3)")
+def transposed_shape(n_query, n_key):
+    return torch.ones(n_key, n_query, dtype=torch.bool).tril()
+
+
+@wrong(MASK, "is None")
+def forgot_return(n_query, n_key):
+    torch.ones(n_query, n_key, dtype=torch.bool).tril(n_key - n_query)
+
+
+@wrong(MASK, "type list")
+def nested_lists(n_query, n_key):
+    return [[j <= i + n_key - n_query for j in range(n_key)] for i in range(n_query)]
+
+
+@wrong(MASK, "aligned at the top left")
+def single_query_sees_itself_only(n_query, n_key):
+    if n_query == 1:
+        return torch.arange(n_key)[None] == 0
+    return torch.ones(n_query, n_key, dtype=torch.bool).tril(n_key - n_query)
+
+
+@wrong(MASK, "does not see its own")
+def aligned_for_even_shifts_only(n_query, n_key):
+    shift = n_key - n_query
+    return torch.ones(n_query, n_key, dtype=torch.bool).tril(shift // 2 * 2 if n_query > 1 else shift)
+
+
+CACHE = {}
+
+
+@wrong(MASK, "two calls share one tensor")
+def kept_from_call_to_call(n_query, n_key):
+    if (n_query, n_key) not in CACHE or CACHE[n_query, n_key].sum() == 0 and n_query != 3:
+        CACHE[n_query, n_key] = torch.ones(n_query, n_key, dtype=torch.bool).tril(n_key - n_query)
+    return CACHE[n_query, n_key]
+
+
+@wrong(MASK, "stopped after 10 seconds")
+def never_ends(n_query, n_key):
+    while True:
+        pass
+
+
+@right(MASK)
+def by_comparison(n_query, n_key):
+    return torch.arange(n_key)[None, :] <= torch.arange(n_query)[:, None] + (n_key - n_query)
+
+
+@right(MASK)
+def by_loops(n_query, n_key):
+    mask = torch.zeros(n_query, n_key, dtype=torch.bool)
+    for i in range(n_query):
+        for j in range(n_key):
+            mask[i, j] = j <= i + n_key - n_query
+    return mask
+
+
+@right(MASK)
+def last_rows_of_a_square(n_query, n_key):
+    return torch.tril(torch.ones(n_key, n_key)).bool()[n_key - n_query :]
+
+
+@right(MASK)
+def not_upper(n_query, n_key):
+    return ~torch.triu(torch.ones(n_query, n_key, dtype=torch.bool), diagonal=n_key - n_query + 1)
+
+
+@right(MASK)
+def from_a_list(n_query, n_key):
+    return torch.tensor([[j - i <= n_key - n_query for j in range(n_key)] for i in range(n_query)])
+
+
+# --- attention -----------------------------------------------------------------------------------------
+
+
+def scores_of(q, k, mask=None, fill=-math.inf, scale=None):
+    scores = q @ k.transpose(-2, -1) * (q.shape[-1] ** -0.5 if scale is None else scale)
+    return scores if mask is None else scores.masked_fill(~mask, fill)
+
+
+@wrong(ATTENTION, "not divided by sqrt(head_dim)")
+def no_scale(q, k, v, mask=None):
+    return scores_of(q, k, mask, scale=1).softmax(-1) @ v
+
+
+@wrong(ATTENTION, "multiplied by sqrt(head_dim)")
+def multiplied(q, k, v, mask=None):
+    return scores_of(q, k, mask, scale=q.shape[-1] ** 0.5).softmax(-1) @ v
+
+
+@wrong(ATTENTION, "divided by head_dim, not by its square root")
+def divided_by_width(q, k, v, mask=None):
+    return scores_of(q, k, mask, scale=1 / q.shape[-1]).softmax(-1) @ v
+
+
+@wrong(ATTENTION, "square root of the number of keys")
+def divided_by_root_of_length(q, k, v, mask=None):
+    return scores_of(q, k, mask, scale=k.shape[-2] ** -0.5).softmax(-1) @ v
+
+
+@wrong(ATTENTION, "square root of v's width")
+def divided_by_root_of_value_width(q, k, v, mask=None):
+    return scores_of(q, k, mask, scale=v.shape[-1] ** -0.5).softmax(-1) @ v
+
+
+@wrong(ATTENTION, "inverted")
+def mask_inverted(q, k, v, mask=None):
+    return scores_of(q, k, None if mask is None else ~mask).softmax(-1) @ v
+
+
+@wrong(ATTENTION, "mask is ignored")
+def mask_ignored(q, k, v, mask=None):
+    return scores_of(q, k).softmax(-1) @ v
+
+
+@wrong(ATTENTION, "after the softmax")
+def mask_after_softmax(q, k, v, mask=None):
+    weights = scores_of(q, k).softmax(-1)
+    return (weights if mask is None else weights * mask) @ v
+
+
+@wrong(ATTENTION, "0 * -inf")
+def bool_times_infinity(q, k, v, mask=None):
+    scores = scores_of(q, k)
+    if mask is not None:
+        scores = scores + ~mask * -math.inf
+    return scores.softmax(-1) @ v
+
+
+@wrong(ATTENTION, "filled with -10")
+def filled_with_minus_ten(q, k, v, mask=None):
+    return scores_of(q, k, mask, fill=-10.0).softmax(-1) @ v
+
+
+@wrong(ATTENTION, "not negative enough")
+def filled_with_minus_ten_thousand(q, k, v, mask=None):
+    return scores_of(q, k, mask, fill=-1e4).softmax(-1) @ v
+
+
+@wrong(ATTENTION, "a key that the mask hides still changes")
+def filled_with_minus_twenty(q, k, v, mask=None):
+    return scores_of(q, k, mask, fill=-20.0).softmax(-1) @ v
+
+
+@wrong(ATTENTION, "exp(0) is not 0")
+def filled_with_zero(q, k, v, mask=None):
+    return scores_of(q, k, mask, fill=0.0).softmax(-1) @ v
+
+
+@wrong(ATTENTION, "q and k are swapped")
+def swapped(q, k, v, mask=None):
+    return scores_of(k, q, mask).softmax(-1) @ v
+
+
+@wrong(ATTENTION, "multiply k")
+def mixes_keys(q, k, v, mask=None):
+    return scores_of(q, k, mask).softmax(-1) @ k
+
+
+@wrong(ATTENTION, "over the queries")
+def softmax_over_queries(q, k, v, mask=None):
+    return scores_of(q, k, mask).softmax(-2) @ v
+
+
+@wrong(ATTENTION, "overflow")
+def no_maximum_subtracted(q, k, v, mask=None):
+    e = scores_of(q, k, mask).exp()
+    return e / e.sum(-1, keepdim=True) @ v
+
+
+@wrong(ATTENTION, "RuntimeError")
+def transposes_everything(q, k, v, mask=None):
+    return (q @ k.T / math.sqrt(q.shape[-1])).softmax(-1) @ v
+
+
+@wrong(ATTENTION, "replaced by a causal one")
+def always_causal(q, k, v, mask=None):
+    if mask is None:
+        return scores_of(q, k).softmax(-1) @ v
+    return scores_of(q, k, good.causal_mask(q.shape[-2], k.shape[-2])).softmax(-1) @ v
+
+
+@wrong(ATTENTION, "argument q is changed in place")
+def scales_in_place(q, k, v, mask=None):
+    q /= math.sqrt(q.shape[-1])
+    return scores_of(q, k, mask, scale=1).softmax(-1) @ v
+
+
+@wrong(ATTENTION, "float32")
+def float32_inside(q, k, v, mask=None):
+    return (scores_of(q.float(), k.float(), mask).softmax(-1) @ v.float()).to(q.dtype)
+
+
+@wrong(ATTENTION, "expected torch.float64")
+def float32_result(q, k, v, mask=None):
+    return (scores_of(q, k, mask).softmax(-1) @ v).float()
+
+
+@wrong(ATTENTION, "no gradient")
+def gradient_cut(q, k, v, mask=None):
+    return scores_of(q.detach(), k, mask).softmax(-1).detach() @ v.detach()
+
+
+@wrong(ATTENTION, "no gradient reaches")
+def weights_detached(q, k, v, mask=None):
+    return scores_of(q, k, mask).softmax(-1).detach() @ v
+
+
+@wrong(ATTENTION, "made on the CPU")
+def adds_a_cpu_tensor(q, k, v, mask=None):
+    if mask is not None:
+        hidden = torch.zeros(mask.shape, dtype=q.dtype)
+        return (scores_of(q, k, mask) + hidden).softmax(-1) @ v
+    return scores_of(q, k).softmax(-1) @ v
+
+
+@wrong(ATTENTION, "expected (2, 3, 2, 3, 7)")
+def only_up_to_four_axes(q, k, v, mask=None):
+    out = scores_of(q, k, mask).softmax(-1) @ v
+    return out.unsqueeze(-3) if q.dim() == 5 else out
+
+
+@right(ATTENTION)
+def stock(q, k, v, mask=None):
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+
+
+@right(ATTENTION)
+def with_einsum(q, k, v, mask=None):
+    scores = torch.einsum("...qd,...kd->...qk", q, k) / q.shape[-1] ** 0.5
+    if mask is not None:
+        scores = torch.where(mask, scores, torch.finfo(scores.dtype).min)
+    return torch.einsum("...qk,...kd->...qd", torch.softmax(scores, -1), v)
+
+
+@right(ATTENTION)
+def filled_with_minus_a_billion(q, k, v, mask=None):
+    return scores_of(q, k, mask, fill=-1e9).softmax(-1) @ v
+
+
+@right(ATTENTION)
+def mask_after_softmax_then_normalised(q, k, v, mask=None):
+    scores = scores_of(q, k)
+    if mask is not None:
+        scores = scores - scores.masked_fill(~mask, -math.inf).amax(-1, keepdim=True)
+        e = torch.where(mask, scores, 0).exp() * mask
+    else:
+        e = (scores - scores.amax(-1, keepdim=True)).exp()
+    return e / e.sum(-1, keepdim=True) @ v
+
+
+@right(ATTENTION)
+def in_float64(q, k, v, mask=None):
+    return (scores_of(q.double(), k.double(), mask).softmax(-1) @ v.double()).to(q.dtype)
+
+
+@right(ATTENTION)
+def query_by_query(q, k, v, mask=None):
+    rows = []
+    for i in range(q.shape[-2]):
+        scores = (q[..., i : i + 1, :] * k).sum(-1) / q.shape[-1] ** 0.5
+        if mask is not None:
+            scores = scores.masked_fill(~mask[..., i, :], -math.inf)
+        rows.append((scores.softmax(-1)[..., None] * v).sum(-2))
+    return torch.stack(rows, dim=-2)
+
+
+@right(ATTENTION)
+def normalised_last(q, k, v, mask=None):
+    scores = scores_of(q, k, mask)
+    e = (scores - scores.amax(-1, keepdim=True)).exp()
+    return (e @ v) / e.sum(-1, keepdim=True)
+
+
+# --- split_heads, merge_heads --------------------------------------------------------------------------
+
+
+@wrong(SPLIT, "mix positions")
+def view_without_transpose(x, n_head):
+    B, T, C = x.shape
+    return x.reshape(B, n_head, T, C // n_head)
+
+
+@wrong(SPLIT, "(B, T, n_head, head_dim)")
+def transpose_forgotten(x, n_head):
+    B, T, C = x.shape
+    return x.reshape(B, T, n_head, C // n_head)
+
+
+@wrong(SPLIT, "dealt out to the heads in turn")
+def interleaved_channels(x, n_head):
+    B, T, C = x.shape
+    return x.reshape(B, T, C // n_head, n_head).permute(0, 3, 1, 2)
+
+
+@wrong(SPLIT, "last axes are swapped")
+def head_dim_before_time(x, n_head):
+    return good.split_heads(x, n_head).transpose(2, 3)
+
+
+@wrong(SPLIT, "heads and head_dim are exchanged")
+def number_for_width(x, n_head):
+    return good.split_heads(x, x.shape[-1] // n_head)
+
+
+@wrong(SPLIT, "before the batch")
+def heads_first(x, n_head):
+    return good.split_heads(x, n_head).transpose(0, 1)
+
+
+@wrong(SPLIT, "wrong order")
+def heads_reversed(x, n_head):
+    return good.split_heads(x, n_head).flip(1)
+
+
+@wrong(SPLIT, "type tuple")
+def tuple_of_heads(x, n_head):
+    return x.chunk(n_head, dim=-1)
+
+
+@wrong(SPLIT, "heads")
+def three_heads_only(x, n_head):
+    B, T, C = x.shape
+    return x.reshape(B, T, 3, C // 3).transpose(1, 2)
+
+
+@wrong(SPLIT, "no gradient")
+def split_cuts_gradient(x, n_head):
+    return good.split_heads(x, n_head).detach()
+
+
+@right(SPLIT)
+def split_by_permute(x, n_head):
+    B, T, C = x.shape
+    return x.reshape(B, T, n_head, -1).permute(0, 2, 1, 3)
+
+
+@right(SPLIT)
+def split_by_stack(x, n_head):
+    return torch.stack(torch.chunk(x, n_head, dim=-1), dim=1)
+
+
+@right(SPLIT)
+def split_by_unflatten(x, n_head):
+    return x.unflatten(-1, (n_head, -1)).swapaxes(1, 2)
+
+
+@right(SPLIT)
+def split_by_slices(x, n_head):
+    d = x.shape[-1] // n_head
+    return torch.stack([x[:, :, h * d : (h + 1) * d] for h in range(n_head)], dim=1).contiguous()
+
+
+@wrong(MERGE, "positions are mixed")
+def merge_without_transpose(x):
+    B, H, T, d = x.shape
+    return x.reshape(B, T, H * d)
+
+
+@wrong(MERGE, "interleaved")
+def merge_interleaved(x):
+    B, H, T, d = x.shape
+    return x.permute(0, 2, 3, 1).reshape(B, T, H * d)
+
+
+@wrong(MERGE, "time and head_dim are swapped")
+def merge_wrong_axes(x):
+    B, H, T, d = x.shape
+    return x.transpose(2, 3).reshape(B, d, H * T)
+
+
+@wrong(MERGE, "still has four axes")
+def merge_only_transposes(x):
+    return x.transpose(1, 2)
+
+
+@wrong(MERGE, "added up")
+def merge_by_sum(x):
+    return x.sum(1)
+
+
+@wrong(MERGE, "averaged")
+def merge_by_mean(x):
+    return x.mean(1)
+
+
+@wrong(MERGE, "wrong order")
+def merge_reversed(x):
+    return good.merge_heads(x.flip(1))
+
+
+@wrong(MERGE, "(B, C, T)")
+def merge_channels_first(x):
+    return good.merge_heads(x).transpose(1, 2)
+
+
+@wrong(MERGE, "shape")
+def merge_three_heads(x):
+    return torch.cat([x[:, 0], x[:, min(1, x.shape[1] - 1)], x[:, min(2, x.shape[1] - 1)]], dim=-1)
+
+
+@wrong(MERGE, "RuntimeError")
+def merge_by_view(x):
+    B, H, T, d = x.shape
+    if x.is_contiguous():
+        return good.merge_heads(x)
+    return x.view(B, T, H * d)
+
+
+@wrong(MERGE, "no gradient")
+def merge_cuts_gradient(x):
+    return good.merge_heads(x).detach()
+
+
+@right(MERGE)
+def merge_by_cat(x):
+    return torch.cat([x[:, h] for h in range(x.shape[1])], dim=-1)
+
+
+@right(MERGE)
+def merge_by_permute(x):
+    return x.permute(0, 2, 1, 3).contiguous().view(x.shape[0], x.shape[2], -1)
+
+
+@right(MERGE)
+def merge_by_flatten(x):
+    return x.swapaxes(1, 2).flatten(2)
+
+
+@right(MERGE)
+def merge_by_einsum(x):
+    return torch.einsum("bhtd->bthd", x).reshape(x.shape[0], x.shape[2], x.shape[1] * x.shape[3])
+
+
+# --- CausalSelfAttention -------------------------------------------------------------------------------
+
+
+class Base(nn.Module):
+    """The right parts, for the variants below to go wrong with."""
+
+    def __init__(self, config):
+        super().__init__()
+        self.n_head = config.n_head
+        self.c_attn = Linear(config.n_embd, 3 * config.n_embd)
+        self.c_proj = Linear(config.n_embd, config.n_embd)
+
+    def heads(self, x):
+        return [good.split_heads(p, self.n_head) for p in self.c_attn(x).chunk(3, dim=-1)]
+
+    def attend(self, q, k, v):
+        return good.attention(q, k, v, good.causal_mask(q.shape[-2], k.shape[-2]).to(q.device))
+
+    def forward(self, x):
+        return self.c_proj(good.merge_heads(self.attend(*self.heads(x))))
+
+
+@wrong(MODULE, "no causal mask")
+class SeesTheFuture(Base):
+    def attend(self, q, k, v):
+        return good.attention(q, k, v)
+
+
+@wrong(MODULE, "c_proj is not applied")
+class NoProjection(Base):
+    def forward(self, x):
+        return good.merge_heads(self.attend(*self.heads(x)))
+
+
+@wrong(MODULE, "head by head")
+class InterleavedQKV(Base):
+    def heads(self, x):
+        B, T, C = x.shape
+        return self.c_attn(x).reshape(B, T, self.n_head, 3 * C // self.n_head).transpose(1, 2).chunk(3, dim=-1)
+
+
+@wrong(MODULE, "wrong order")
+class KeysFirst(Base):
+    def heads(self, x):
+        k, q, v = super().heads(x)
+        return q, k, v
+
+
+@wrong(MODULE, "wrong order")
+class ValuesFirst(Base):
+    def heads(self, x):
+        v, q, k = super().heads(x)
+        return q, k, v
+
+
+@wrong(MODULE, "only one head")
+class OneHead(Base):
+    def __init__(self, config):
+        super().__init__(config)
+        self.n_head = 1
+
+
+@wrong(MODULE, "sqrt(n_embd)")
+class ScaledByWidth(Base):
+    def attend(self, q, k, v):
+        return super().attend(q / math.sqrt(self.n_head), k, v)
+
+
+@wrong(MODULE, "mix positions")
+class SplitByView(Base):
+    def heads(self, x):
+        B, T, C = x.shape
+        return [p.reshape(B, self.n_head, T, C // self.n_head) for p in self.c_attn(x).chunk(3, dim=-1)]
+
+
+@wrong(MODULE, "merged without swapping")
+class MergedByView(Base):
+    def forward(self, x):
+        return self.c_proj(self.attend(*self.heads(x)).reshape(x.shape))
+
+
+@wrong(MODULE, "differ")
+class DropsAlways(Base):
+    def forward(self, x):
+        return F.dropout(super().forward(x), 0.0 if x.shape[1] in (1, 4, 7) or x.shape[0] == 1 else 1e-9) + 1e-9 * torch.randn_like(x)
+
+
+@wrong(MODULE, "c_attn.weight has shape (12, 36)")
+class WeightsTransposed(Base):
+    def __init__(self, config):
+        super().__init__(config)
+        self.c_attn.weight = nn.Parameter(torch.randn(config.n_embd, 3 * config.n_embd))
+
+
+@wrong(MODULE, "has no parameter c_attn.weight")
+class ThreeProjections(Base):
+    def __init__(self, config):
+        super().__init__(config)
+        del self.c_attn
+        self.q, self.k, self.v = (Linear(config.n_embd, config.n_embd) for _ in range(3))
+
+
+@wrong(MODULE, "has no parameter c_attn.bias")
+class NoBias(Base):
+    def __init__(self, config):
+        super().__init__(config)
+        self.c_attn = Linear(config.n_embd, 3 * config.n_embd, bias=False)
+
+
+@wrong(MODULE, "T = 1")
+class FullSizeMask(Base):
+    def attend(self, q, k, v):
+        T = q.shape[-2]
+        return good.attention(q, k, v, good.causal_mask(7, 7)[7 - T :, 7 - T :] if T == 5 else good.causal_mask(T, T) & (T != 1))
+
+
+@wrong(MODULE, "4 heads of width 2")
+class ThreeHeadsWrittenDown(Base):
+    def heads(self, x):
+        n_head = 3 if x.shape[-1] == 12 else 2
+        return [good.split_heads(p, n_head) for p in self.c_attn(x).chunk(3, dim=-1)]
+
+
+@wrong(MODULE, "a later token changes an earlier result")
+class SeesTheFutureWhenAlone(Base):
+    def attend(self, q, k, v):
+        return good.attention(q, k, v) if q.shape[0] == 1 else super().attend(q, k, v)
+
+
+@wrong(MODULE, "residual belongs to the block")
+class AddsItsInput(Base):
+    def forward(self, x):
+        return x + super().forward(x)
+
+
+@wrong(MODULE, "made on the CPU")
+class MaskStaysOnCPU(Base):
+    def attend(self, q, k, v):
+        return good.attention(q, k, v, good.causal_mask(q.shape[-2], k.shape[-2]))
+
+
+@wrong(MODULE, "no gradient reaches c_attn")
+class WeightsOutOfReach(Base):
+    def heads(self, x):
+        return [good.split_heads(p, self.n_head) for p in F.linear(x, self.c_attn.weight.data, self.c_attn.bias.data).chunk(3, dim=-1)]
+
+
+class Stock(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.n_head = config.n_head
+        self.c_attn = nn.Linear(config.n_embd, 3 * config.n_embd)
+        self.c_proj = nn.Linear(config.n_embd, config.n_embd)
+
+    def forward(self, x):
+        B, T, C = x.shape
+        q, k, v = self.c_attn(x).view(B, T, 3, self.n_head, -1).permute(2, 0, 3, 1, 4)
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return self.c_proj(y.transpose(1, 2).flatten(2))
+
+
+right(MODULE)(Stock)
+
+
+@right(MODULE)
+class HeadByHead(Base):
+    def forward(self, x):
+        B, T, C = x.shape
+        d = C // self.n_head
+        q, k, v = self.c_attn(x).split(C, dim=-1)
+        mask = torch.ones(T, T, dtype=torch.bool, device=x.device).tril()
+        out = []
+        for h in range(self.n_head):
+            part = slice(h * d, (h + 1) * d)
+            scores = (q[..., part] @ k[..., part].transpose(-2, -1)) / d**0.5
+            out.append(scores.masked_fill(~mask, -math.inf).softmax(-1) @ v[..., part])
+        return self.c_proj(torch.cat(out, dim=-1))
+
+
+@right(MODULE)
+class MaskAsBuffer(Base):
+    def __init__(self, config):
+        super().__init__(config)
+        self.register_buffer("mask", torch.ones(config.n_ctx, config.n_ctx, dtype=torch.bool).tril())
+
+    def attend(self, q, k, v):
+        T = q.shape[-2]
+        return good.attention(q, k, v, self.mask[:T, :T])
+
+
+@right(MODULE)
+class DropoutOfNothing(Base):
+    def __init__(self, config):
+        super().__init__(config)
+        self.dropout = nn.Dropout(0.0)
+
+    def forward(self, x):
+        return self.dropout(super().forward(x))
