@@ -199,3 +199,7 @@ def quiet():
             os.dup2(kept, 2)
             os.close(kept)
             os.close(nowhere)
+
+
+# `course.check` names the function as well as this module, whichever is imported last: both hold run.
+check.run, check.Verdict = run, Verdict

@@ -74,7 +74,8 @@ def causal_mask(n_query: int, n_key: int) -> torch.Tensor:
         n_key: number of keys, at least n_query.
 
     Returns:
-        (n_query, n_key) bool, True where key j is not in the future of query i. A new tensor at each call.
+        (n_query, n_key) bool, True where key j is not in the future of query i.
+        A new tensor at each call.
     """
     raise NotImplementedError
 
@@ -113,7 +114,7 @@ torch.manual_seed(0)
 for d in (16, 64, 256):
     q, k = torch.randn(2, 10_000, d)
     scores = (q * k).sum(dim=-1)                                       # (10000,)
-    print(f"d = {d:3}: standard deviation of q·k {scores.std():5.1f}, sqrt(d) {math.sqrt(d):4.1f}")
+    print(f"d = {d:3}: deviation of q·k {scores.std():5.1f}, sqrt(d) {math.sqrt(d):4.1f}")
 
 # %% [markdown]
 # **Where the mask goes.** Hidden scores become $-\infty$ before the softmax, since $e^{-\infty} = 0$. A mask after the
@@ -144,8 +145,8 @@ def attention(
         q: (..., T_q, d).
         k: (..., T_k, d).
         v: (..., T_k, d_v).
-        mask: bool, broadcasts to (..., T_q, T_k), True where the query may attend; None for no mask.
-            Every query may attend to at least one key.
+        mask: bool, broadcasts to (..., T_q, T_k), True where the query may attend; None for
+            no mask. Every query may attend to at least one key.
 
     Returns:
         (..., T_q, d_v), of the dtype and on the device of q.
@@ -324,7 +325,7 @@ print("there and back:", torch.equal(merge_heads(split_heads(x, 3)), x))
 # %%
 @exercise("pytorch.attention.CausalSelfAttention")
 class CausalSelfAttention(nn.Module):
-    """Multi-head causal self-attention with GPT-2's parameters (openai/gpt-2, src/model.py, function attn).
+    """Multi-head causal self-attention as in GPT-2 (openai/gpt-2, src/model.py, function attn).
 
     Args:
         config: has n_embd and n_head; n_embd is a multiple of n_head.
@@ -377,7 +378,7 @@ show.heatmaps({f"head {h}": weights[h] for h in range(4)})
 
 # %% tags=["nbval-ignore-output"]
 def inputs(T):
-    return torch.randn(3, 1, 4, T, 64).unbind(0)                       # q, k, v: (B=1, n_head=4, T, 64)
+    return torch.randn(3, 1, 4, T, 64).unbind(0)               # three times (B=1, n_head=4, T, 64)
 
 
 def yours(q, k, v, mask):

@@ -1,0 +1,141 @@
+"""Passed answers become the learner's own package."""
+import ast
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from course import answers, exercise, piece, registry
+from tools.inject import inject
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture
+def work(tmp_path, monkeypatch):
+    monkeypatch.setenv("GPT_TWICE_WORK", str(tmp_path))
+    yield tmp_path
+    for name in [m for m in sys.modules if m.split(".")[0] == answers.PACKAGE]:
+        del sys.modules[name]
+    if str(tmp_path) in sys.path:
+        sys.path.remove(str(tmp_path))
+
+
+def run_cell(text, path, namespace):
+    """Run text as a kernel runs a cell: its source is found through a file."""
+    path.write_text(text)
+    exec(compile(text, str(path), "exec"), namespace)
+
+
+HEAD = "import torch\nfrom course import exercise, piece\n"
+
+
+def test_a_passed_answer_is_kept_with_what_it_needs(work):
+    namespace = {"__name__": "__main__"}
+    run_cell(HEAD + "import math as m\nfrom torch import nn\nSCALE = 2\n", work / "cell1.py", namespace)
+    run_cell("def helper(x):\n    return m.sqrt(x) * SCALE\n", work / "cell2.py", namespace)
+    run_cell(
+        '@exercise("pytorch.attention.causal_mask")\ndef causal_mask(n_query, n_key):\n    assert helper(4) == 4\n'
+        "    return torch.ones(n_query, n_key, dtype=torch.bool).tril(n_key - n_query)\n",
+        work / "cell3.py", namespace,
+    )
+    assert answers.save("pytorch.attention.causal_mask", namespace["causal_mask"], {})
+    text = (work / "my_gpt/pytorch/attention.py").read_text()
+    assert "import math as m" in text and "SCALE = 2" in text and "def helper" in text and "exercise" not in text
+    own = piece("pytorch.attention.causal_mask")
+    assert own.__module__ == "my_gpt.pytorch.attention"
+    assert own(2, 3).tolist() == [[True, True, False], [True, True, True]]
+
+
+def test_pieces_become_imports_once_they_are_passed(work):
+    namespace = {"__name__": "__main__"}
+    references = exercise.__globals__["references"]
+    run_cell(HEAD + 'from torch import nn\nsoftmax = piece("pytorch.primitives.softmax")\n', work / "cell1.py", namespace)
+    run_cell('@exercise("pytorch.attention.attention")\ndef attention(q, k, v, mask=None):\n    return softmax(q @ k.T, -1) @ v\n', work / "cell2.py", namespace)
+    answers.save("pytorch.attention.attention", namespace["attention"], references)
+    text = (work / "my_gpt/pytorch/attention.py").read_text()
+    assert 'softmax = piece("pytorch.primitives.softmax")' in text
+    run_cell('@exercise("pytorch.primitives.softmax")\ndef softmax(x, dim):\n    return x.softmax(dim)\n', work / "cell3.py", namespace)
+    answers.save("pytorch.primitives.softmax", namespace["softmax"], references)
+    text = (work / "my_gpt/pytorch/attention.py").read_text()
+    assert "from my_gpt.pytorch.primitives import softmax" in text and "piece" not in text
+
+
+def test_a_class_without_source_is_not_kept(work):
+    namespace = {"__name__": "__main__"}
+    exec(compile("class Linear:\n    def f(self):\n        pass\n", "<nowhere>", "exec"), namespace)
+    assert not answers.save("pytorch.primitives.Linear", namespace["Linear"], {})
+
+
+def test_an_edited_file_that_breaks_says_so(work):
+    namespace = {"__name__": "__main__"}
+    run_cell(HEAD + '@exercise("pytorch.primitives.softmax")\ndef softmax(x, dim):\n    return x.softmax(dim)\n', work / "cell.py", namespace)
+    answers.save("pytorch.primitives.softmax", namespace["softmax"], {})
+    (work / "my_gpt/pytorch/primitives.py").write_text("def softmax(x, dim:\n")
+    with pytest.raises(ImportError, match="does not import .*Mend it, or delete it"):
+        piece("pytorch.primitives.softmax")
+
+
+def test_a_damaged_record_says_so(work):
+    (work / "my_gpt").mkdir()
+    (work / "my_gpt/answers.json").write_text("{")
+    with pytest.raises(ValueError, match="is damaged: delete it"):
+        answers.read()
+
+
+def definitions(cell):
+    """The statements of a cell that only define or import; None for one that prints, plots or checks."""
+    try:
+        body = ast.parse(cell.source).body
+    except SyntaxError:
+        return False
+    harmless = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef)
+
+    def is_harmless(statement):
+        if isinstance(statement, harmless):
+            return True
+        if not isinstance(statement, ast.Assign):
+            return False
+        simple = isinstance(statement.value, ast.Constant) or isinstance(statement.value, ast.Call)
+        return simple and ast.unparse(statement.value).startswith(("piece(", "regex.compile(", "'", '"', *"0123456789("))
+
+    return [s for s in body if is_harmless(s)]
+
+
+def test_the_whole_course_ends_as_a_package_that_passes_every_check(work):
+    """Each lesson's answers, saved one by one as check() saves them, make one package without the course's solutions."""
+    references = exercise.__globals__["references"]
+    for lesson, title in registry.LESSONS.items():
+        namespace = {"__name__": "__main__"}
+        notebook = nbformat.read(ROOT / "notebooks" / f"{lesson}_{title}.ipynb", as_version=4)
+        for number, cell in enumerate(c for c in notebook.cells if c.cell_type == "code"):
+            kept = definitions(cell)
+            if not kept:
+                continue
+            source = inject(cell.source)
+            tree = ast.parse(source)
+            names = {ast.unparse(s)[:60] for s in kept}
+            if "@exercise" not in source:
+                tree.body = [s for s in tree.body if ast.unparse(s)[:60] in names]
+                source = ast.unparse(tree)
+            run_cell(source, work / f"lesson{lesson}_{number}.py", namespace)
+            for obj in list(namespace.values()):
+                exercise_id = getattr(obj, "__exercise__", None)
+                if exercise_id and exercise_id not in answers.read() and registry.find(exercise_id).lesson == lesson:
+                    assert answers.save(exercise_id, obj, references), exercise_id
+    assert sorted(answers.read()) == sorted(registry.EXERCISES)
+    text = "\n".join(path.read_text() for path in (work / "my_gpt").rglob("*.py"))
+    assert "solutions" not in text and "piece(" not in text
+    program = (
+        "import json, sys\nfrom course import piece, registry\nfrom course.check import run\n"
+        "said = [run(id, piece(id)).message for id in registry.EXERCISES]\n"
+        "assert 'solutions' not in sys.modules\n"
+        "print(json.dumps([m for m in said if not m.startswith('✓')]))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env={**os.environ, "GPT_TWICE_WORK": str(work)}, cwd=work)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == []

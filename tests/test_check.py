@@ -1,0 +1,233 @@
+"""What check() says of answers that are no answers, and that nothing a learner does reaches beyond its check."""
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+
+import course
+from course import check, exercise, piece, use_reference
+from course.check import Failed, run
+from solutions.pytorch import attention as good
+
+MASK = "pytorch.attention.causal_mask"
+MODULE = "pytorch.attention.CausalSelfAttention"
+
+
+def message(obj, exercise_id=MASK):
+    verdict = run(exercise_id, obj)
+    assert not verdict.passed
+    return verdict.message
+
+
+def test_right_answer():
+    verdict = run(MASK, good.causal_mask)
+    assert verdict.passed and verdict.message == f"✓ {MASK}: 5 of 5 checks"
+    assert [r.passed for r in verdict.results] == [True] * 5
+
+
+def test_unknown_exercise_names_the_nearest():
+    with pytest.raises(KeyError, match="Did you mean pytorch.attention.causal_mask"):
+        run("pytorch.attention.casual_mask", good.causal_mask)
+
+
+def test_decorator_refuses_an_unknown_id():
+    with pytest.raises(KeyError, match="Did you mean"):
+        exercise("pytorch.attention.atention")
+
+
+def test_decorator_refuses_an_object():
+    with pytest.raises(TypeError, match="above a def or a class"):
+        exercise(MASK)(3)
+
+
+@pytest.mark.parametrize("obj, words", [
+    (None, "a function is expected here, and this is None"),
+    (good.CausalSelfAttention, "and this is a class"),
+    (torch.ones(3), "an object of type Tensor"),
+])
+def test_no_function(obj, words):
+    assert words in message(obj)
+
+
+def test_no_class():
+    assert "a class is expected here, and this is a function" in message(good.causal_mask, MODULE)
+    assert "hand over the class" in message(object(), MODULE)
+
+
+def test_stub_is_not_started():
+    def causal_mask(n_query, n_key):
+        """Docstring."""
+        raise NotImplementedError
+
+    assert message(causal_mask).startswith("○") and "not started" in message(causal_mask)
+
+
+def test_half_a_class_is_not_started():
+    class CausalSelfAttention(good.CausalSelfAttention):
+        def forward(self, x):
+            raise NotImplementedError
+
+    assert "raise NotImplementedError in forward" in message(CausalSelfAttention, MODULE)
+
+
+def test_catching_not_implemented_is_no_stub():
+    def causal_mask(n_query, n_key):
+        try:
+            return good.causal_mask(n_query, n_key)
+        except NotImplementedError:
+            return None
+
+    assert run(MASK, causal_mask).passed
+
+
+def test_calling_a_stub_inside():
+    def helper():
+        raise NotImplementedError
+
+    assert "still raises NotImplementedError" in message(lambda n_query, n_key: helper())
+
+
+@pytest.mark.parametrize("limit", [0.3])
+def test_endless_loops_are_stopped(limit, monkeypatch):
+    from course import checks
+
+    monkeypatch.setitem(checks.CHECKS, MASK, [checks.Check(c.name, c.function, limit) for c in checks.CHECKS[MASK]])
+
+    def plain(n_query, n_key):
+        while True:
+            pass
+
+    def swallows_everything(n_query, n_key):
+        while True:
+            try:
+                n_query += 1
+            except:  # noqa: E722
+                pass
+
+    def sleeps(n_query, n_key):
+        time.sleep(60)
+
+    for endless in (plain, swallows_everything, sleeps):
+        started = time.perf_counter()
+        assert "stopped after 0.3 seconds. Is there a loop that never ends?" in message(endless)
+        assert time.perf_counter() - started < 5
+
+
+def test_exit_recursion_memory_and_errors_get_sentences():
+    def leaves(n_query, n_key):
+        sys.exit(1)
+
+    def recursive(n_query, n_key):
+        return recursive(n_query, n_key)
+
+    def greedy(n_query, n_key):
+        raise MemoryError
+
+    def breaks(n_query, n_key):
+        return torch.ones(2, 3) @ torch.ones(2, 3)
+
+    assert "calls exit()" in message(leaves)
+    assert "calls itself without end" in message(recursive)
+    assert "more memory than there is" in message(greedy)
+    said = message(breaks)
+    assert "your code raises RuntimeError" in said
+    assert "in breaks: return torch.ones(2, 3) @ torch.ones(2, 3)" in said
+
+
+def test_wrong_number_of_arguments():
+    assert "your code raises TypeError" in message(lambda n: None)
+
+
+def test_nothing_on_stderr(capfd):
+    def noisy(n_query, n_key):
+        print("python", file=sys.stderr)
+        os.write(2, b"system")
+        import warnings
+
+        warnings.warn("warning")
+        return good.causal_mask(n_query, n_key)
+
+    noisy.__exercise__ = MASK
+    assert run(MASK, noisy).passed
+    assert capfd.readouterr().err == ""
+
+
+def test_random_state_dtype_and_grad_mode_come_back():
+    def careless(n_query, n_key):
+        torch.manual_seed(5)
+        torch.set_default_dtype(torch.float64)
+        torch.set_grad_enabled(False)
+        return good.causal_mask(n_query, n_key)
+
+    torch.manual_seed(0)
+    before = torch.get_rng_state()
+    assert run(MASK, careless).passed
+    assert torch.equal(torch.get_rng_state(), before)
+    assert torch.get_default_dtype() == torch.float32 and torch.is_grad_enabled()
+
+
+def test_check_prints_and_returns_nothing(capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("GPT_TWICE_WORK", str(tmp_path))
+
+    @exercise(MASK)
+    def causal_mask(n_query, n_key):
+        return torch.ones(n_query, n_key)
+
+    assert check(causal_mask) is None
+    assert capsys.readouterr().out.startswith(f"✗ {MASK}")
+
+
+def test_check_of_something_else(capsys):
+    check(None)
+    assert "check() got None" in capsys.readouterr().out
+    check(message)
+    assert "message, which has no @exercise above it" in capsys.readouterr().out
+
+
+def test_the_reference_never_counts(capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("GPT_TWICE_WORK", str(tmp_path))
+    mask = use_reference(MASK)
+    check(mask)
+    assert "the reference" in capsys.readouterr().out
+    assert not (tmp_path / "my_gpt").exists()
+    assert piece(MASK) is mask
+
+
+def test_marking_raises_a_short_assertion(monkeypatch):
+    monkeypatch.setenv("NBGRADER_EXECUTION", "autograde")
+
+    @exercise(MASK)
+    def causal_mask(n_query, n_key):
+        return torch.ones(n_query, n_key)
+
+    with pytest.raises(Failed) as error:
+        check(causal_mask)
+    assert error.value._render_traceback_() == [str(error.value)]
+    assert isinstance(error.value, AssertionError)
+
+
+def test_the_learners_object_is_run_and_not_the_solution(monkeypatch):
+    """A wrong answer under a right solution fails, and a right one under a broken solution passes."""
+
+    def causal_mask(n_query, n_key):
+        return torch.ones(n_query, n_key, dtype=torch.bool).triu()
+
+    assert not run(MASK, causal_mask).passed
+    right = good.causal_mask
+    monkeypatch.setattr(good, "causal_mask", causal_mask)
+    assert run(MASK, right).passed
+
+
+def test_verdict_counts_what_passed():
+    verdict = run(MASK, lambda n_query, n_key: torch.ones(n_query, n_key, dtype=torch.bool).tril())
+    passed = sum(r.passed for r in verdict.results)
+    assert verdict.message.startswith(f"✗ {MASK}: {passed} of 5 checks")
+
+
+def test_run_is_found_by_every_way_of_importing():
+    assert course.check.run is run
+    program = "import course.check\nassert course.check.run and course.check.Verdict\nimport course.check as c\nassert c.run"
+    subprocess.run([sys.executable, "-c", program], check=True)
