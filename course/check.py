@@ -6,6 +6,7 @@ import io
 import linecache
 import os
 import sys
+import textwrap
 import traceback
 import warnings
 from dataclasses import dataclass, field
@@ -59,7 +60,16 @@ def check(obj):
         answers.save(exercise_id, obj, exercise.references)
     if os.environ.get("NBGRADER_EXECUTION") and not verdict.passed:
         raise Failed(verdict.message)
-    print(verdict.message)
+    print(wrapped(verdict.message))
+
+
+def wrapped(message, width=92):
+    """Lines that fit a notebook; JupyterLab breaks longer ones inside words."""
+    lines = []
+    for line in message.split("\n"):
+        indent = " " * (len(line) - len(line.lstrip()) + 2)
+        lines += textwrap.wrap(line, width, subsequent_indent=indent, break_long_words=False, drop_whitespace=True) or [""]
+    return "\n".join(lines)
 
 
 def describe(obj):

@@ -3,6 +3,7 @@ import ast
 import html
 import json
 import re
+import textwrap
 
 from course import registry
 
@@ -25,7 +26,14 @@ def hint(exercise_id, number=None):
     elif not 1 <= number <= len(hints):
         raise ValueError(f"{exercise_id} has hints 1 to {len(hints)}.")
     given[exercise_id] = max(number, given.get(exercise_id, 0))
-    print(f"Hint {number} of {len(hints)}. {hints[number - 1]}")
+    print(reflowed(f"Hint {number} of {len(hints)}. {hints[number - 1]}"))
+
+
+def reflowed(text, width=92):
+    """Paragraphs broken at the width of a notebook; code and tables stay as they are."""
+    if "```" in text or "|" in text:
+        return text
+    return "\n\n".join(textwrap.fill(" ".join(paragraph.split()), width) for paragraph in text.split("\n\n"))
 
 
 def hints_of(exercise_id):

@@ -3,11 +3,15 @@ import linecache
 import os
 from pathlib import Path
 
+from course.exercise import use_reference
+from course.hints import hint, solution
+from course.progress import progress
+
 
 def setup():
     """Call it first in a notebook.
 
-    Quiets MindSpore's log, which repeats every exception in C++ (it must be set before its import), and lets
+    Makes hint, solution, use_reference and progress known in the notebook, for the learner to call. Quiets MindSpore's log, which repeats every exception in C++ (it must be set before its import), and lets
     MindSpore's compiler read the source of cells: ipykernel names a file for each cell and never writes it.
     """
     os.environ.setdefault("GLOG_v", "4")
@@ -18,6 +22,8 @@ def setup():
     shell = get_ipython()
     if shell is None:
         return
+    for word in (hint, solution, use_reference, progress):
+        shell.user_ns.setdefault(word.__name__, word)
 
     def write_cell(info):
         path = Path(shell.compile.get_code_name(info.raw_cell, info.raw_cell, 0))

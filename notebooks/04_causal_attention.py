@@ -113,7 +113,7 @@ print(causal_mask(2, 4).int())
 torch.manual_seed(0)
 for d in (16, 64, 256):
     q, k = torch.randn(2, 10_000, d)
-    scores = (q * k).sum(dim=-1)                                       # (10000,)
+    scores = (q * k).sum(dim=-1)                          # (10000,)
     print(f"d = {d:3}: deviation of q·k {scores.std():5.1f}, sqrt(d) {math.sqrt(d):4.1f}")
 
 # %% [markdown]
@@ -162,11 +162,11 @@ check(attention)
 
 # %%
 torch.manual_seed(0)
-q, k, v = torch.randn(3, 6, 8)                                         # three times (T=6, d=8)
+q, k, v = torch.randn(3, 6, 8)                            # three times (T=6, d=8)
 mask = causal_mask(6, 6)
 before = attention(q, k, v, mask)
-k[3], v[3] = torch.randn(2, 8)                                         # another token at position 3
-moved = (attention(q, k, v, mask) - before).abs().amax(dim=-1) > 0     # (6,)
+k[3], v[3] = torch.randn(2, 8)                            # another token at position 3
+moved = (attention(q, k, v, mask) - before).abs().amax(dim=-1) > 0  # (6,)
 print("positions that moved:", moved.nonzero().flatten().tolist())
 
 # %% [markdown]
@@ -217,7 +217,7 @@ show.heatmaps(
 # a reshape cannot do that. This is the mistake that gives the right shape and mixes positions:
 
 # %%
-x = torch.arange(2 * 6).reshape(1, 2, 6)         # (B=1, T=2, C=6): position 0 holds 0 to 5
+x = torch.arange(2 * 6).reshape(1, 2, 6)          # (B=1, T=2, C=6): position 0 holds 0 to 5
 print("wrong, straight to (B, n_head, T, head_dim):")
 print(x.reshape(1, 3, 2, 2)[0, 0])
 
@@ -358,10 +358,10 @@ check(CausalSelfAttention)
 torch.manual_seed(2)
 config = SimpleNamespace(n_embd=32, n_head=4)
 module = CausalSelfAttention(config)
-x = torch.randn(1, 8, 32)                                              # (B=1, T=8, C=32)
+x = torch.randn(1, 8, 32)                                 # (B=1, T=8, C=32)
 q, k, v = module.c_attn(x).split(32, dim=-1)
-q, k = split_heads(q, 4), split_heads(k, 4)                            # (1, 4, 8, 8)
-weights = attention(q, k, torch.eye(8), causal_mask(8, 8))[0].detach()   # (n_head=4, T, T)
+q, k = split_heads(q, 4), split_heads(k, 4)               # (1, 4, 8, 8)
+weights = attention(q, k, torch.eye(8), causal_mask(8, 8))[0].detach()  # (n_head=4, T, T)
 print("weights of each row sum to 1:", torch.allclose(weights.sum(dim=-1), torch.ones(4, 8)))
 show.heatmaps({f"head {h}": weights[h] for h in range(4)})
 
@@ -378,7 +378,7 @@ show.heatmaps({f"head {h}": weights[h] for h in range(4)})
 
 # %% tags=["nbval-ignore-output"]
 def inputs(T):
-    return torch.randn(3, 1, 4, T, 64).unbind(0)               # three times (B=1, n_head=4, T, 64)
+    return torch.randn(3, 1, 4, T, 64).unbind(0)        # three times (B=1, n_head=4, T, 64)
 
 
 def yours(q, k, v, mask):

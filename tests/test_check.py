@@ -231,3 +231,9 @@ def test_run_is_found_by_every_way_of_importing():
     assert course.check.run is run
     program = "import course.check\nassert course.check.run and course.check.Verdict\nimport course.check as c\nassert c.run"
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_long_messages_are_wrapped_between_words():
+    text = check.__globals__["wrapped"]("✗ id: 1 of 5 checks\n  " + "word " * 40 + "\n  for example: x")
+    assert max(map(len, text.split("\n"))) <= 92
+    assert text.split("\n")[2].startswith("    word") and text.split("\n")[-1] == "  for example: x"

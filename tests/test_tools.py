@@ -60,7 +60,7 @@ def test_a_full_disk(monkeypatch, tmp_path):
 ])
 def test_a_failing_step_gets_a_sentence(text, words):
     with pytest.raises(SystemExit) as stop:
-        install.run([sys.executable, "-c", f"import sys; sys.exit({text!r})"], None)
+        install.run([sys.executable, "-c", f"import sys; sys.exit({text!r})"])
     assert words in str(stop.value)
 
 

@@ -42,8 +42,12 @@ def fingerprint(files):
     return hashlib.sha256(b"".join((ROOT / f).read_bytes() for f in files)).hexdigest()
 
 
-def run(command, environment):
-    done = subprocess.run(command, env=environment, stderr=subprocess.PIPE, text=True)
+def torch_pin():
+    return next(line for line in (ROOT / "requirements.txt").read_text().splitlines() if line.startswith("torch=="))
+
+
+def run(command):
+    done = subprocess.run(command, stderr=subprocess.PIPE, text=True)
     if done.returncode:
         text = done.stderr.strip()
         if "No space left" in text:
@@ -67,19 +71,18 @@ def main():
     if stamp.exists() and stamp.read_text() == fingerprint(files):
         return
     python = venv / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
-    environment = dict(os.environ)
-    if sys.platform == "linux" and "CI" not in os.environ and "TORCH_INDEX" not in os.environ:
-        environment["TORCH_INDEX"] = CPU_TORCH
-    index = environment.get("TORCH_INDEX", "")
-    if index:
-        environment["PIP_EXTRA_INDEX_URL"] = f"{environment.get('PIP_EXTRA_INDEX_URL', '')} {index}".strip()
+    pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     if not python.exists():
         print(f"Making the environment in {options.venv} ...", flush=True)
-        run([sys.executable, "-m", "venv", str(venv)], environment)
+        run([sys.executable, "-m", "venv", str(venv)])
+    index = os.environ.get("TORCH_INDEX", CPU_TORCH if sys.platform == "linux" and "CI" not in os.environ else "")
+    if index:
+        print("Installing PyTorch for the CPU ...", flush=True)
+        run([*pip, "--no-deps", "--extra-index-url", index, torch_pin()])   # by itself: the other packages do not ask this index
     pins = "requirements-test.txt" if options.test else "requirements.txt"
     print(f"Installing the packages of {pins}: about 4 GB on disk, some minutes the first time ...", flush=True)
-    run([str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r", str(ROOT / pins)], environment)
-    run([str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "-e", str(ROOT)], environment)
+    run([*pip, "-r", str(ROOT / pins)])
+    run([*pip, "--no-deps", "-e", str(ROOT)])
     stamp.write_text(fingerprint(files))
     if options.test:
         (venv / ".ready").write_text(fingerprint(files[:2]))

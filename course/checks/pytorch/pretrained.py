@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from course.checks import Mismatch, checks
-from course.checks.pytorch import close, equal, fail, is_tensor, rand, rand_ids, same, shape_of
+from course.checks.pytorch import close, equal, fail, rand, rand_ids, same, shape_of
 
 CONVERT = "pytorch.pretrained.convert"
 CONFIG = "pytorch.pretrained.config_of"
@@ -191,8 +191,6 @@ def orientation_is(got, tensors):
             known = [(f"{name} is transposed, and it is no Conv1D: its {kind}.", stored.T)]
         if known and isinstance(value, torch.Tensor) and value.shape != right.shape and value.shape == known[0][1].shape:
             fail(known[0][0])                                 # wrong shape, or it would be compared below
-        if isinstance(value, torch.Tensor) and value.dtype in (torch.float64, torch.float16, torch.bfloat16):
-            fail(f"{name} has dtype {value.dtype} and the checkpoint {stored.dtype}.")
         close(value, right, atol=0, name=name, known=[(words, other) for words, other in known if other.shape == right.shape])
 
 
@@ -211,7 +209,7 @@ def convert_misleading(convert):
         try:
             orientation_is(converted(convert, tensors), tensors)
         except Mismatch as mismatch:
-            fail(f"{mismatch}", example=f"wte has shape ({V}, {C}) and wpe ({n_ctx}, {C}): a shape does not say what a tensor is, its name does")
+            fail(f"{mismatch}", look=f"the test for shapes: here wte is ({V}, {C}) and wpe ({n_ctx}, {C}). Only its name says what a tensor is")
 
 
 @checks(CONVERT, "more than ten layers")
@@ -228,23 +226,35 @@ def convert_layers(convert):
 @checks(CONVERT, "names it does not know")
 def convert_unknown(convert):
     tensors = checkpoint(n_layer=1)
-    for name, wanted in [
-        ("transformer.h.0.attn.rotary.weight", "h.0.attn.rotary.weight"),
-        ("classifier.weight", "classifier.weight"),
-        ("draft.transformer.wte.weight", "draft.transformer.wte.weight"),
-        ("draft.lm_head.weight", "draft.lm_head.weight"),
+    for name, wanted, shape in [
+        ("transformer.h.0.attn.rotary.weight", "h.0.attn.rotary.weight", (3, 2)),
+        ("classifier.weight", "classifier.weight", (3, 2)),
+        ("transformer.score.weight", "score.weight", (3, 2)),
+        ("draft.transformer.wte.weight", "draft.transformer.wte.weight", (3, 2)),
+        ("draft.lm_head.weight", "draft.lm_head.weight", (3, 2)),
+        ("transformer.h.0.conv.weight", "h.0.conv.weight", (4, 1, 3, 2)),
+        ("transformer.temperature", "temperature", ()),
     ]:
-        got = converted(convert, {**as_new(tensors), name: torch.ones(3, 2)})
+        got = converted(convert, {**as_new(tensors), name: torch.ones(shape)})
         if wanted in got:
-            if got[wanted].shape != (3, 2):
+            if got[wanted].shape != shape:
                 fail(f"{wanted} is transposed: only the four Conv1D of a block are stored the other way round.")
             continue
+        if wanted == "score.weight" and "core.weight" in got:
+            fail(
+                'characters are stripped, not the prefix: lstrip("transformer.") removes every leading letter of that set.',
+                example=f"{name} becomes core.weight, expected {wanted}",
+                look="removeprefix() removes the text as a whole",
+            )
         if "transformer" in wanted and wanted.replace("transformer.", "") in got:
             fail(
                 '"transformer." is removed wherever it stands; only at the beginning of a name is it the prefix.',
                 example=f"{name} becomes {wanted.replace('transformer.', '')}, expected {wanted}",
                 look="replace() acts everywhere; removeprefix() at the beginning only",
             )
+        new = sorted(set(got) - set(tensors))
+        if new:
+            fail(f"the unknown name {name} becomes {new[0]}, expected {wanted}.", look="how you make the new name")
         fail(
             f"the unknown name {name} is dropped without a word. If it passes, load_state_dict stops and names it.",
             look="what you leave out: only the causal masks and lm_head.weight",
@@ -299,8 +309,8 @@ def sizes_are(got, wanted, known):
         words = known.get(field, {}).get(got[field])
         if words is None:
             other = next((f for f in FIELDS if wanted[f] == got[field]), None)
-            words = f"that is {other}" if other else f"expected {wanted[field]}"
-        fail(f"{field} is {got[field]}: {words}.", example=f"{field} is {got[field]}, expected {wanted[field]}", look=f"the line that makes {field}")
+            words = f"that is {other}" if other else "no tensor and no setting says so"
+        fail(f"{field} is {got[field]}, expected {wanted[field]}: {words}.", look=f"the line that makes {field}")
 
 
 def size_mistakes(V, n_ctx, n_layer, n_head, C):
@@ -316,6 +326,7 @@ def size_mistakes(V, n_ctx, n_layer, n_head, C):
             names: "that is the number of all tensors",
         },
         "n_head": {
+            C // n_head: "that is the width of a head, n_embd // n_head",
             12: "that is GPT-2 small's; settings say how many there are",
             1: "a head is left out of account: settings say how many there are",
             C // 64: "that is n_embd // 64, and settings say something else",
@@ -357,15 +368,20 @@ def config_n_head(config_of):
 
 @checks(CONFIG, "heads 64 wide where settings are empty")
 def config_no_settings(config_of):
-    for C in (128, 192):
-        got = sizes(config_of, checkpoint(10, 9, 1, C), {})
+    small = checkpoint(10, 9, 1, 64)
+    for C in (128, 192, 4096):
+        wide = {n: t.flatten()[:1].expand([size if size % 64 else size // 64 * C for size in t.shape]) for n, t in small.items()}
+        got = sizes(config_of, wide, {})
         sizes_are(got, dict(zip(FIELDS, (10, 9, 1, C // 64, C))), {
             "n_head": {12: "that is GPT-2 small's, with 768 channels. In every GPT-2 a head is 64 wide", 64: "64 is the width of a head, not their number", 1: "in every GPT-2 a head is 64 wide"},
         })
 
 
+REFUSED = object()
+
+
 def refuses(function, kind, words, missing, example):
-    """function() must raise `kind`, with one of `words` in its message."""
+    """REFUSED if function() raises `kind` with one of `words` in its message; what it returns if it raises nothing."""
     names = " or ".join(words)
     try:
         got = function()
@@ -373,7 +389,7 @@ def refuses(function, kind, words, missing, example):
         text = str(error)
         if not any(word in text for word in words):
             fail(f"{missing} The {kind.__name__} says nothing of {names}.", example=f"{example}: the message is {text[:120]!r}")
-        return None
+        return REFUSED
     except Exception as error:
         fail(f"{missing} Your code raises {type(error).__name__} instead: {str(error)[:120]}", example=f"{example}: a {kind.__name__} that names {names}")
     return got
@@ -384,9 +400,10 @@ def config_unknown_heads(config_of):
     tensors = checkpoint(10, 9, 1, 96)
     got = refuses(lambda: config_of(ours(tensors), {}), ValueError, ["n_head", "head", "64"],
                   "With empty settings and an n_embd that 64 does not divide, nobody knows n_head: that needs a ValueError, in one sentence.", "n_embd = 96, settings = {}")
-    if got is not None:
+    if got is not REFUSED:
+        returned = f"n_head = {got.n_head}" if hasattr(got, "n_head") else repr(got)[:60]
         fail(
-            f"n_embd = 96 is no multiple of 64 and settings are empty: n_head was guessed as {getattr(got, 'n_head', None)}, and a wrong guess loads without an error. Raise a ValueError, in one sentence.",
+            f"n_embd = 96 is no multiple of 64 and settings are empty: there must be a ValueError, in one sentence, and your code returns {returned}. A wrong guess loads without an error.",
             look="what n_embd // 64 throws away",
         )
 
@@ -401,7 +418,7 @@ def config_other_model(config_of):
     ]:
         got = refuses(lambda: config_of(ours(tensors), {**base, name: value}), ValueError, [name],
                       f"Settings with {name} = {value!r} ask for what our GPT does not compute: that needs a ValueError which names {name}.", f"{name} = {value!r}")
-        if got is not None:
+        if got is not REFUSED:
             fail(
                 f"settings with {name} = {value!r} are accepted, and our GPT does not compute that: the weights would load and the logits be wrong. Raise a ValueError that names {name}.",
                 look="the table of settings above the exercise",
@@ -494,8 +511,13 @@ def model_is(load_gpt2, path, tensors, n_head, name):
     ]
     for other in (12, C // 64, 1, *range(2, C + 1)):
         if other and other != n_head and C % other == 0:
-            known.append((f"the model has {other} heads, and the checkpoint {n_head}.", lambda other=other: gpt2(tensors, idx, other).float()))
-    close(got, want, atol=5e-5, name=name, known=known, look="config_of, convert, and which file was read")
+            known.append((f"the model was made with n_head = {other}, and the checkpoint has {n_head} heads.", lambda other=other: gpt2(tensors, idx, other).float()))
+    stored, look = ours(tensors), "config_of, convert, and which file was read"
+    for parameter, p in model.named_parameters():
+        if parameter in stored and not equal(p, stored[parameter].float(), 1e-6):
+            look = f"{parameter} of the model: it is not what the file holds"
+            break
+    close(got, want, atol=5e-5, name=name, known=known, look=look)
     return model
 
 
@@ -503,7 +525,7 @@ def model_is(load_gpt2, path, tensors, n_head, name):
 def load_folder(load_gpt2):
     tensors = checkpoint()
     with folder(as_new(tensors), settings_for(tensors, 4, 2)) as place:
-        model_is(load_gpt2, place, tensors, 4, "the logits")
+        model_is(load_gpt2, place, tensors, 4, "the output")
 
 
 @checks(LOAD, "a path given as text")
@@ -522,7 +544,7 @@ def load_file_with_config(load_gpt2):
     with folder(as_old(tensors), settings_for(tensors, 6, 3), name="weights.safetensors") as place:
         decoy = checkpoint(V=19, n_ctx=7, n_layer=3, seed=6)
         save_file(as_new(decoy), place / "other.safetensors")
-        model_is(load_gpt2, place / "weights.safetensors", tensors, 6, "the logits of weights.safetensors")
+        model_is(load_gpt2, place / "weights.safetensors", tensors, 6, "the output for weights.safetensors")
 
 
 @checks(LOAD, "a single file without a config")
@@ -530,7 +552,7 @@ def load_file_alone(load_gpt2):
     tensors = checkpoint(V=13, n_ctx=5, n_layer=1, C=192, seed=7)
     with folder(tensors, name="gpt2.safetensors") as place:
         try:
-            model_is(load_gpt2, place / "gpt2.safetensors", tensors, 3, "the logits of a file without config.json")
+            model_is(load_gpt2, place / "gpt2.safetensors", tensors, 3, "the output for a file without config.json")
         except FileNotFoundError as error:
             fail(f"a .safetensors file without a config.json beside it stops with FileNotFoundError: {error}.", look="config.json may be missing: then settings are empty")
 
@@ -539,7 +561,7 @@ def load_file_alone(load_gpt2):
 def load_layers(load_gpt2):
     tensors = checkpoint(V=17, n_ctx=6, n_layer=12, C=8, seed=8)
     with folder(as_new(tensors), settings_for(tensors, 2, 12)) as place:
-        model_is(load_gpt2, place, tensors, 2, "the logits with 12 layers")
+        model_is(load_gpt2, place, tensors, 2, "the output with 12 layers")
 
 
 @checks(LOAD, "a float16 file")
@@ -550,7 +572,7 @@ def load_half(load_gpt2):
         for name, p in model.named_parameters():
             if p.dtype != torch.float32:
                 fail(f"{name} has dtype {p.dtype} because the file has; our GPT computes in float32.", look="assign=True and .half(): load_state_dict copies into the float32 parameters by itself")
-        model_is(load_gpt2, place, tensors, 4, "the logits of a float16 file")
+        model_is(load_gpt2, place, tensors, 4, "the output for a float16 file")
 
 
 @checks(LOAD, "a model that can be trained")
@@ -571,7 +593,10 @@ def load_trainable(load_gpt2):
     if shared:
         fail(f"two loads share {shared}: training one model changes the other.", look="a cache, or a model made outside the function")
     idx = rand_ids(2, 9, n=29, seed=11)
-    model(idx, idx)[1].backward()
+    try:
+        model(idx, idx)[1].backward()
+    except RuntimeError as error:
+        fail(f"the model cannot be trained: {str(error)[:100]}", look="inference_mode, and set_grad_enabled(False), which stays in force after your function")
     for name, p in model.named_parameters():
         if p.grad is None or not p.grad.abs().sum() > 0:
             fail(f"no gradient reaches {name}.", look="no_grad and detach around the model")
@@ -600,7 +625,7 @@ def load_other_model(load_gpt2):
     tensors = {"bert.embeddings.word_embeddings.weight": rand(9, 4), "bert.pooler.weight": rand(4, 4)}
     with folder(tensors, {"model_type": "bert"}) as place:
         got = refuses(lambda: load_gpt2(place), ValueError, ["wte"], "A file without wte.weight is no GPT-2: that needs a ValueError which names wte.weight, in one sentence.", "a file of BERT")
-        if got is not None:
+        if got is not REFUSED:
             fail("a file without wte.weight is no GPT-2, and your code returns a model for it: nothing in it was loaded. Raise a ValueError that names wte.weight.")
 
 
