@@ -6,6 +6,7 @@ import inspect
 import json
 import linecache
 import os
+import symtable
 import sys
 import types
 from pathlib import Path
@@ -45,7 +46,7 @@ def save(exercise_id, obj, references):
     Returns:
         True if it was kept; False where Python has no source for it.
     """
-    found = find_source(exercise_id, obj)
+    found = find_source(obj)
     if found is None:
         return False
     source, namespace = found
@@ -65,23 +66,38 @@ def write(path, text):
     os.replace(unfinished, path)
 
 
-def find_source(exercise_id, obj):
-    """The text of an answer without its decorator, and the globals it sees."""
-    function = obj
-    if inspect.isclass(obj):
-        methods = [m for m in vars(obj).values() if inspect.isfunction(m) and m.__qualname__.startswith(obj.__qualname__)]
-        if not methods:
-            return None
-        function = methods[0]
-    function = inspect.unwrap(function)
-    text = "".join(linecache.getlines(function.__code__.co_filename))
-    node = definition(text, obj.__name__)
-    if node is None:
-        return None
-    node_text = "\n".join(text.split("\n")[node.lineno - 1 : node.end_lineno])
-    others = [d for d in node.decorator_list if not names_exercise(d)]
-    above = "".join(f"@{ast.unparse(d)}\n" for d in others)
-    return above + node_text, function.__globals__
+def find_source(obj, namespace=None):
+    """The text of a function or class without its @exercise, and the globals it sees; None if there is no text."""
+    functions = [obj] if inspect.isfunction(obj) else [m for m in vars(obj).values() if inspect.isfunction(m)]
+    written = [f for f in map(inspect.unwrap, functions) if f.__globals__.get("__name__") == obj.__module__ and f.__code__.co_filename != "<string>"]
+    if written:
+        files = [written[0].__code__.co_filename]
+        namespace = written[0].__globals__
+    else:
+        files = cells()                                       # a class without methods: look in the cells
+    for file in files:
+        text = "".join(linecache.getlines(file))
+        node = definition(text, obj.__name__)
+        if node is not None:
+            body = "\n".join(text.split("\n")[node.lineno - 1 : node.end_lineno])
+            above = "".join(f"@{ast.unparse(d)}\n" for d in node.decorator_list if not names_exercise(d))
+            return above + body, namespace or {}
+    return None
+
+
+def cells():
+    """The files under whose names ipykernel keeps the text of cells, the newest first."""
+    return [name for name in reversed(linecache.cache) if "ipykernel" in name]
+
+
+def find_assignment(name):
+    """The text of the newest top-level `name = ...` of the notebook; None if there is none."""
+    for file in cells():
+        text = "".join(linecache.getlines(file))
+        node = top_level(text, lambda n: isinstance(n, ast.Assign) and ast.unparse(n.targets[0]) == name)
+        if node is not None:
+            return ast.get_source_segment(text, node)
+    return None
 
 
 def names_exercise(decorator):
@@ -89,20 +105,25 @@ def names_exercise(decorator):
 
 
 def definition(text, name):
-    """The last top-level def or class of this name; lines starting with % or ! are not Python."""
+    """The last top-level def or class of this name."""
+    return top_level(text, lambda n: isinstance(n, (ast.FunctionDef, ast.ClassDef)) and n.name == name)
+
+
+def top_level(text, wanted):
+    """The last top-level statement that is wanted; lines starting with % or ! are not Python."""
     lines = ["" if line.lstrip().startswith(("%", "!")) else line for line in text.split("\n")]
     try:
         tree = ast.parse("\n".join(lines))
     except SyntaxError:
         return None
-    found = [n for n in tree.body if isinstance(n, (ast.FunctionDef, ast.ClassDef)) and n.name == name]
+    found = [n for n in tree.body if wanted(n)]
     return found[-1] if found else None
 
 
 def needs(source, namespace, references, known):
     """What the source takes from its globals: import lines, and the text of helpers defined beside it."""
     imports, helpers = [], []
-    for name in sorted({n.id for n in ast.walk(ast.parse(source)) if isinstance(n, ast.Name)}):
+    for name in sorted(global_names(symtable.symtable(source, "answer", "exec"))):
         if name in known or name not in namespace or hasattr(builtins, name):
             continue
         value = namespace[name]
@@ -112,17 +133,34 @@ def needs(source, namespace, references, known):
         elif isinstance(value, types.ModuleType):
             plain = f"import {value.__name__}"
             imports.append(plain if value.__name__ == name else f"{plain} as {name}")
-        elif isinstance(value, (bool, int, float, str, bytes, tuple, type(None))):
+        elif is_literal(value):
             helpers.append(f"{name} = {value!r}")
         elif getattr(value, "__module__", "__main__") not in ("__main__", None) and hasattr(value, "__name__"):
             imports.append(f"from {value.__module__} import {value.__name__} as {name}")
         else:
-            helper = find_source("", value) if inspect.isfunction(value) or inspect.isclass(value) else None
-            if helper:
-                more_imports, more_helpers = needs(helper[0], namespace, references, known | {name})
+            written = inspect.isfunction(value) or inspect.isclass(value)
+            found = find_source(value, namespace) if written else (find_assignment(name), namespace)
+            if found and found[0]:
+                more_imports, more_helpers = needs(found[0], namespace, references, known | {name})
                 imports += more_imports
-                helpers += [*more_helpers, helper[0]]
+                helpers += [*more_helpers, found[0]]
     return list(dict.fromkeys(imports)), list(dict.fromkeys(helpers))
+
+
+def is_literal(value):
+    try:
+        return ast.literal_eval(repr(value)) == value
+    except (ValueError, SyntaxError, TypeError):
+        return False
+
+
+def global_names(table):
+    """Names that the code takes from its module, local variables and arguments left out."""
+    top = table.get_type() == "module"
+    names = {s.get_name() for s in table.get_symbols() if s.is_referenced() and (top or s.is_global())}
+    for child in table.get_children():
+        names |= global_names(child)
+    return names
 
 
 def write_package(record):

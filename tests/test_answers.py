@@ -1,6 +1,7 @@
 """Passed answers become the learner's own package."""
 import ast
 import json
+import linecache
 import os
 import subprocess
 import sys
@@ -26,8 +27,11 @@ def work(tmp_path, monkeypatch):
 
 
 def run_cell(text, path, namespace):
-    """Run text as a kernel runs a cell: its source is found through a file."""
+    """Run text as a kernel runs a cell: its source is found through a file named by ipykernel."""
+    path = path.parent / "ipykernel_1" / path.name
+    path.parent.mkdir(exist_ok=True)
     path.write_text(text)
+    linecache.getlines(str(path))
     exec(compile(text, str(path), "exec"), namespace)
 
 
@@ -49,6 +53,37 @@ def test_a_passed_answer_is_kept_with_what_it_needs(work):
     own = piece("pytorch.attention.causal_mask")
     assert own.__module__ == "my_gpt.pytorch.attention"
     assert own(2, 3).tolist() == [[True, True, False], [True, True, True]]
+
+
+def test_local_names_are_not_taken_from_the_notebook(work):
+    namespace = {"__name__": "__main__"}
+    run_cell(HEAD + "weights = 3\nn_query = 4\n", work / "cell1.py", namespace)
+    run_cell(
+        '@exercise("pytorch.attention.causal_mask")\ndef causal_mask(n_query, n_key):\n    weights = torch.ones(n_query, n_key)\n    return weights\n',
+        work / "cell2.py", namespace,
+    )
+    answers.save("pytorch.attention.causal_mask", namespace["causal_mask"], {})
+    text = (work / "my_gpt/pytorch/attention.py").read_text()
+    assert "weights = 3" not in text and "n_query = 4" not in text
+
+
+def test_a_dataclass_beside_the_answer_is_kept(work):
+    """It has no method of its own, so its text is looked for in the cells."""
+    local = {"__name__": "__main__"}
+    run_cell("from dataclasses import dataclass\n@dataclass\nclass Sizes:\n    n: int = 3\n", work / "cell1.py", local)
+    run_cell(HEAD + '@exercise("pytorch.pretrained.config_of")\ndef config_of(state, settings):\n    return Sizes()\n', work / "cell2.py", local)
+    answers.save("pytorch.pretrained.config_of", local["config_of"], {})
+    text = (work / "my_gpt/pytorch/pretrained.py").read_text()
+    assert "@dataclass\nclass Sizes:" in text and "from dataclasses import dataclass" in text
+    assert piece("pytorch.pretrained.config_of")(None, None).n == 3
+
+
+def test_values_made_by_a_call_are_kept_as_written(work):
+    namespace = {"__name__": "__main__"}
+    run_cell(HEAD + 'import re\nLETTERS = "a-z"\nWORDS = re.compile(f"[{LETTERS}]+")\nTABLE = {"a": [1]}\n', work / "cell1.py", namespace)
+    run_cell('@exercise("pytorch.tokens.merge_pair")\ndef merge_pair(ids, pair, new):\n    return WORDS.findall("a b"), TABLE\n', work / "cell2.py", namespace)
+    answers.save("pytorch.tokens.merge_pair", namespace["merge_pair"], {})
+    assert piece("pytorch.tokens.merge_pair")(1, 2, 3) == (["a", "b"], {"a": [1]})
 
 
 def test_pieces_become_imports_once_they_are_passed(work):
@@ -98,10 +133,9 @@ def definitions(cell):
     def is_harmless(statement):
         if isinstance(statement, harmless):
             return True
-        if not isinstance(statement, ast.Assign):
+        if not isinstance(statement, ast.Assign) or not isinstance(statement.targets[0], ast.Name):
             return False
-        simple = isinstance(statement.value, ast.Constant) or isinstance(statement.value, ast.Call)
-        return simple and ast.unparse(statement.value).startswith(("piece(", "regex.compile(", "'", '"', *"0123456789("))
+        return isinstance(statement.value, ast.Constant) or ast.unparse(statement.value).startswith(("piece(", "regex.compile("))
 
     return [s for s in body if is_harmless(s)]
 

@@ -8,10 +8,15 @@ from .primitives import Linear, softmax
 
 
 def causal_mask(n_query, n_key):
+    """(n_query, n_key) bool: True where key j is not in the future of query i. The last query stands at the last key."""
     return torch.ones(n_query, n_key, dtype=torch.bool).tril(diagonal=n_key - n_query)
 
 
 def attention(q, k, v, mask=None):
+    """q (..., T_q, d), k (..., T_k, d), v (..., T_k, d_v), bool mask that broadcasts to (..., T_q, T_k) -> (..., T_q, d_v).
+
+    Vaswani et al. 2017, equation 1. mask True: may attend.
+    """
     q = q / math.sqrt(q.shape[-1])                            # (..., T_q, head_dim)
     scores = q @ k.transpose(-2, -1)                          # (..., T_q, T_k)
     if mask is not None:
@@ -21,18 +26,22 @@ def attention(q, k, v, mask=None):
 
 
 def split_heads(x, n_head):
+    """(B, T, C) -> (B, n_head, T, C / n_head)."""
     B, T, C = x.shape
     x = x.reshape(B, T, n_head, C // n_head)
     return x.transpose(1, 2)                                  # (B, n_head, T, head_dim)
 
 
 def merge_heads(x):
+    """(B, n_head, T, head_dim) -> (B, T, n_head * head_dim): undoes split_heads."""
     B, n_head, T, head_dim = x.shape
     x = x.transpose(1, 2)                                     # (B, T, n_head, head_dim)
     return x.reshape(B, T, n_head * head_dim)
 
 
 class CausalSelfAttention(nn.Module):
+    """(B, T, n_embd) -> (B, T, n_embd); openai/gpt-2, src/model.py, function attn."""
+
     def __init__(self, config):
         super().__init__()
         self.n_head = config.n_head

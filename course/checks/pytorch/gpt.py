@@ -1,6 +1,7 @@
 """Checks of lesson 06: Block, init_weights, GPT. The oracle is GPT-2 as functions of its state dict, from torch.nn.functional."""
 import inspect
 import math
+from dataclasses import dataclass
 from types import SimpleNamespace
 
 import torch
@@ -22,8 +23,17 @@ OTHER = dict(vocab_size=9, n_ctx=6, n_layer=2, n_head=2, n_embd=8)
 MIDDLE = dict(vocab_size=199, n_ctx=70, n_layer=5, n_head=4, n_embd=64)   # large enough for a standard deviation
 
 
+@dataclass
+class Config:
+    vocab_size: int
+    n_ctx: int
+    n_layer: int
+    n_head: int
+    n_embd: int
+
+
 def config(sizes=CONFIG):
-    return SimpleNamespace(**sizes)
+    return Config(**sizes)
 
 
 # --- the oracle ----------------------------------------------------------------------------------------
@@ -33,8 +43,8 @@ def linear(p, name, x):
     return F.linear(x, p[name + ".weight"], p[name + ".bias"])
 
 
-def norm(p, name, x):
-    return F.layer_norm(x, x.shape[-1:], p[name + ".weight"], p[name + ".bias"], 1e-5)
+def norm(p, name, x, eps=1e-5):
+    return F.layer_norm(x, x.shape[-1:], p[name + ".weight"], p[name + ".bias"], eps)
 
 
 def attend(p, name, x, n_head, causal=True):
@@ -75,12 +85,12 @@ BLOCK_SHAPES = {
 }
 
 
-def parts_of(p, at, n_head):
+def parts_of(p, at, n_head, eps=1e-5):
     return SimpleNamespace(
         attn=lambda x: attend(p, at + "attn", x, n_head),
         mlp=lambda x: think(p, at + "mlp", x),
-        ln_1=lambda x: norm(p, at + "ln_1", x),
-        ln_2=lambda x: norm(p, at + "ln_2", x),
+        ln_1=lambda x: norm(p, at + "ln_1", x, eps),
+        ln_2=lambda x: norm(p, at + "ln_2", x, eps),
     )
 
 
@@ -109,6 +119,10 @@ BLOCK_MISTAKES = [
     (POST, first, lambda x, b: b.ln_2(x + b.mlp(x))),
     (POST, lambda x, b: b.ln_1(first(x, b)), lambda x, b: b.ln_2(second(x, b))),
     (POST, first, lambda x, b: b.ln_2(second(x, b))),
+    (POST, lambda x, b: b.ln_1(x + b.attn(x)), lambda x, b: b.ln_1(x + b.mlp(x))),
+    (POST, lambda x, b: b.ln_2(x + b.attn(x)), lambda x, b: b.ln_1(x + b.mlp(x))),
+    (POST, lambda x, b: b.ln_1(first(x, b)), second),
+    (NORMED, lambda x, b: b.ln_1(x) + b.attn(b.ln_1(x)), lambda x, b: b.ln_1(x) + b.mlp(b.ln_1(x))),
     (NORMED, lambda x, b: b.ln_1(x) + b.attn(b.ln_1(x)), lambda x, b: b.ln_2(x) + b.mlp(b.ln_2(x))),
     (NORMED, lambda x, b: b.ln_1(x) + b.attn(b.ln_1(x)), second),
     (NORMED, first, lambda x, b: b.ln_2(x) + b.mlp(b.ln_2(x))),
@@ -171,6 +185,9 @@ def block_with(steps):
 
 def block_known(p, x, n_head):
     known = [(words, block_with(steps)(p, "", x, n_head)) for words, *steps in BLOCK_MISTAKES]
+    for eps in (0, 1e-12, 1e-8, 1e-7, 1e-6, 1e-4, 1e-3):
+        b = parts_of(p, "", n_head, eps)
+        known.append((f"the LayerNorms have {'a smaller' if eps < 1e-5 else 'a larger'} eps than GPT-2: 1e-5 is the default of LayerNorm.", second(first(x, b), b)))
     return [*known, ("attention in the block sees the future: no causal mask.", block_forward(p, "", x, n_head, causal=False))]
 
 
@@ -233,6 +250,9 @@ def block_identity(Block):
             fail(RANDOM, look=RANDOM_LOOK)
         block, p = new_block(Block)
         name_mistake(loud, block_forward(p, "", x, 3), block_known(p, x, 3))
+        factor = (got / (scale * x)).mean()
+        if equal(got, factor * scale * x, 1e-5):
+            fail("x itself is scaled on its way through the block: the residual stream is added to and nothing else.", example=f"with both c_proj at 0 the block returns {number(factor)} times x, expected x")
         fail(
             "with both c_proj at 0 a block must hand on x unchanged, and it does not: something else than two added branches acts on the residual stream.",
             example=difference(got, scale * x, "the result"),
@@ -255,8 +275,9 @@ def block_repeatable(Block):
 @checks(BLOCK, "values")
 def block_values(Block):
     block, p = new_block(Block)
-    x = rand(2, 5, 12, seed=31)
-    close(call(block, x), block_forward(p, "", x, 3), atol=1e-5, known=block_known(p, x, 3), look="which LayerNorm stands before which branch, and what each branch reads")
+    for scale in (1, 1e-2):                                   # LayerNorm's eps shows in a small stream only
+        x = rand(2, 5, 12, seed=31, scale=scale)
+        close(call(block, x), block_forward(p, "", x, 3), atol=1e-5, known=block_known(p, x, 3), look="which LayerNorm stands before which branch, and what each branch reads")
 
 
 @checks(BLOCK, "other lengths and sizes")
@@ -410,6 +431,15 @@ def check_drawn(name, w, std, known):
         fail(f"all numbers of {name} are equal: they are to be random.", example=example, look="the order of mean and standard deviation")
     if about(w, std) and abs(w.mean().item()) < 6 * std / math.sqrt(w.numel()):
         return
+    rows, columns = w.shape
+    known = [
+        *known,
+        ("Xavier's rule is used: GPT-2 takes 0.02 whatever the shape.", math.sqrt(2 / (rows + columns))),
+        ("Kaiming's rule is used: GPT-2 takes 0.02 whatever the shape.", math.sqrt(2 / columns)),
+        ("a weight is scaled by its width, 1/sqrt(columns): GPT-2 takes 0.02 whatever the shape.", 1 / math.sqrt(columns)),
+        ("a weight is drawn evenly between ±1/sqrt(columns), as Linear starts: GPT-2 takes normal numbers.", 1 / math.sqrt(3 * columns)),
+        ("the normal distribution is cut off at two standard deviations: it is not.", 0.88 * std),
+    ]
     near = [(abs(got / other - 1), words) for words, other in known if about(w, other) and abs(other / std - 1) > 0.03]
     if near:
         fail(min(near, key=lambda found: found[0])[1], example=example)
@@ -427,8 +457,6 @@ def plain_mistakes(n_layer):
         ("a weight is drawn with standard deviation 1: it is 0.02.", 1.0),
         ("a weight is drawn with standard deviation 0.01: in this course wpe has 0.02 like all others.", 0.01),
         ("a weight is drawn evenly from -0.02 to 0.02: normal numbers with standard deviation 0.02 are wanted.", 0.02 / math.sqrt(3)),
-        ("a weight is scaled by its width (1/sqrt(n_embd), as Linear starts): GPT-2 takes 0.02 whatever the width.", 1 / math.sqrt(64)),
-        ("a weight is drawn evenly between ±1/sqrt(width), as Linear starts: GPT-2 takes normal numbers with 0.02.", 1 / math.sqrt(3 * 64)),
     ]
 
 
@@ -447,6 +475,8 @@ def projection_mistakes(n_layer):
         ("the factor is applied twice: c_proj is 0.02 / sqrt(2 n_layer).", 0.02 / (2 * L)),
         ("c_proj gets sqrt(2 / n_layer); it is 1 / sqrt(2 n_layer).", 0.02 * math.sqrt(2 / L)),
         ("c_proj gets 1/sqrt(4 n_layer): a block adds to the stream twice, so it is 1/sqrt(2 n_layer).", 0.02 / math.sqrt(4 * L)),
+        ("n_layer is off by one.", 0.02 / math.sqrt(2 * L + 2)),
+        *([("n_layer is off by one.", 0.02 / math.sqrt(2 * L - 2))] if L > 1 else []),
         *plain_mistakes(L)[3:],
         *plain_mistakes(L)[:2],
     ]
@@ -491,7 +521,8 @@ def init_vectors(init_weights):
     model = initialised(init_weights)
     for name, p in model.named_parameters():
         if is_norm_weight(name) and not equal(p, torch.ones_like(p), 0):
-            words = "is set to 0: then LayerNorm gives 0 for every input" if not p.any() else "is drawn at random"
+            words = "is drawn at random" if p.max() > p.min() else f"is set to {number(p[0])}"
+            words += ": then LayerNorm gives 0 for every input" if not p.any() else ""
             fail(f"{name} {words}. A LayerNorm starts with weight 1.", example=f"{name}[0] is {number(p[0])}, expected 1", look="what tells a matrix from a LayerNorm weight: its number of axes")
     for name, p in model.named_parameters():
         if name.endswith("bias") and p.any():
@@ -627,6 +658,8 @@ def check_logits_shape(logits, idx, sizes):
     if shape in said and shape != (B, T, V):
         fail(said[shape], example=f"for idx of shape ({B}, {T}) the logits have shape {shape_of(logits)}, expected ({B}, {T}, {V})")
     is_tensor(logits, (B, T, V), name="logits")
+    if not logits.requires_grad:
+        fail("the logits carry no gradient: whoever computes a loss from them cannot train.", look=".detach(), .data and torch.no_grad() in forward")
 
 
 @checks(MODEL, "GPT-2's names, and nothing else")
@@ -634,7 +667,7 @@ def gpt_names(GPT):
     for sizes in (CONFIG, OTHER):
         given = config(sizes)
         model = GPT(given)
-        if vars(given) != sizes:
+        if {name: getattr(given, name, None) for name in sizes} != sizes:
             fail("the config is changed while the model is built: whoever builds a second model from it gets another one.")
         if not isinstance(model, nn.Module):
             fail("GPT is no nn.Module: without that nothing finds its parameters.", look="the line class GPT(nn.Module)")
@@ -668,7 +701,7 @@ def check_blocks(model, sizes):
     h, want = getattr(model, "h", None), sizes["n_layer"]
     if h is None:
         fail("GPT has no h: the blocks are held in self.h.", look="nn.ModuleList")
-    if isinstance(h, (list, tuple)):
+    if isinstance(h, (list, tuple, dict, set)):
         fail(f"h is a Python {type(h).__name__}: a module does not look into it, so the blocks have no parameters for an optimizer and none in the state dict.", look="nn.ModuleList holds a list of modules")
     try:
         count = len(h)
@@ -712,7 +745,7 @@ def check_no_head(model, sizes):
 @checks(MODEL, "what forward returns")
 def gpt_returns(GPT):
     model, p = new_gpt(GPT)
-    idx, targets = rand_ids(2, 5, n=11, seed=1), rand_ids(2, 5, n=11, seed=2)
+    idx, targets = rand_ids(2, 5, n=7, seed=1), rand_ids(2, 5, n=11, seed=2)
     logits, loss = results(model, idx)
     check_logits_shape(logits, idx, CONFIG)
     if loss is not None:
@@ -746,7 +779,7 @@ def check_loss_is_scalar(loss, idx):
 def gpt_repeatable(GPT):
     model, p = new_gpt(GPT)
     before = {name: value.detach().clone() for name, value in p.items()}
-    idx, other = rand_ids(2, 5, n=11, seed=16), rand_ids(3, 3, n=11, seed=17)
+    idx, other = rand_ids(2, 5, n=7, seed=16), rand_ids(3, 3, n=7, seed=17)
     answers = []
     for mode in (True, True, False):
         model.train(mode)
@@ -765,7 +798,7 @@ def gpt_tied(GPT):
     start = model.wte.weight.detach().clone()
     fill(model)
     p = dict(model.named_parameters())
-    idx = rand_ids(2, 5, n=11, seed=3)
+    idx = rand_ids(2, 5, n=7, seed=3)
     logits, want = model(idx)[0].detach(), logits_of(p, idx, CONFIG).detach()
     name_mistake(logits, want, [
         ("the head is a copy of wte, made when the model was built: when wte changes, the head stays behind.", logits_of(p, idx, CONFIG, head=start).detach()),
@@ -903,9 +936,10 @@ def where_to_look(model, p, sizes):
 @checks(MODEL, "logits")
 def gpt_logits(GPT):
     model, p = new_gpt(GPT)
-    idx = rand_ids(2, 5, n=11, seed=6)
-    logits, _ = results(model, idx)
-    close(logits, logits_of(p, idx, CONFIG), 2e-5, name="logits", known=logits_known(p, idx, CONFIG), look=where_to_look(model, p, CONFIG))
+    for n in (7, 11):                                         # wpe has 7 rows: token ids beyond them crash wpe(idx)
+        idx = rand_ids(2, 5, n=n, seed=6)
+        logits, _ = results(model, idx)
+        close(logits, logits_of(p, idx, CONFIG), 2e-5, name="logits", known=logits_known(p, idx, CONFIG), look=where_to_look(model, p, CONFIG))
 
 
 def mean_loss(logits, targets, **how):
@@ -1079,6 +1113,8 @@ def gpt_start(GPT):
         want = 1 if is_norm_weight(name) else 0
         if p.dim() == 1 and not equal(p, torch.full_like(p, want), 0):
             fail(f"{name} does not start at {want}: init_weights has not been run over the whole model.", example=f"{name}[0] is {number(p[0])}", look="the call of init_weights: once, at the end of __init__, when all parts are there")
+    if equal(model.h[0].mlp.c_fc.weight, model.h[1].mlp.c_fc.weight, 0):
+        fail("the blocks start with the same numbers: copies of one block learn alike. Draw each anew.", look="deepcopy, and what init_weights is run over")
     again = GPT(config(MIDDLE))
     if equal(model.wte.weight, again.wte.weight, 0):
         fail("two models start with the same numbers, or share them.", look="a seed that is set inside, and parts that are created outside __init__")
@@ -1090,8 +1126,8 @@ def gpt_start(GPT):
 
 def start_mistakes(L):
     return [
-        ("init_weights is not called: the linear layers keep the numbers that Linear drew.", 1 / math.sqrt(3 * 64)),
-        ("init_weights is not called: the linear layers keep the numbers that Linear drew.", 1 / math.sqrt(3 * 256)),
+        ("init_weights is not called, or before all parts are there: the linear layers keep the numbers that Linear drew.", 1 / math.sqrt(3 * 64)),
+        ("init_weights is not called, or before all parts are there: the linear layers keep the numbers that Linear drew.", 1 / math.sqrt(3 * 256)),
         ("the token table keeps standard deviation 1: the loss then starts far above ln V. 0.02 it is.", 1.0),
         *plain_mistakes(L)[:5],
     ]
@@ -1146,7 +1182,7 @@ def gpt_device(GPT):
         with PositionsToo():
             moved(idx.to("meta"))
     except PositionsOnCPU:
-        fail("the positions are made on the CPU whatever device idx is on: on a GPU or an Ascend the lookup stops or waits for a copy at every step.", look="torch.arange: give it device=idx.device")
+        fail("the positions are made on the CPU whatever device idx is on: on a GPU or an Ascend the lookup stops or waits for a copy at every step.", look="torch.arange: give it device=idx.device. A tensor kept in self moves with the model only as a buffer")
     except Exception:
         pass
     keeps_device(lambda m, idx: m(idx)[0], model, idx)

@@ -79,6 +79,38 @@ def by_hand(function, *args):
         )
 
 
+def pattern(got, want, dim=None, law=None):
+    """What an unknown mistake looks like from outside, for the end of a list of known ones.
+
+    law: what must hold along dim: "one" (the entries sum to 1), "log of one" (their exponentials do), "zero".
+    """
+    if not isinstance(got, torch.Tensor) or got.shape != want.shape or got.device.type == "meta" or not got.is_floating_point():
+        return []
+    got = got.detach().double()
+    if not got.isfinite().all():
+        return []
+    want, found = want.double(), []
+    factor = ((got * want).sum() / want.square().sum()).item()
+    found.append((f"every entry is {factor:.4g} times what it should be: a factor or a division is wrong.", factor * want))
+    if law is not None:
+        sums = (got.exp() if law == "log of one" else got).sum(dim).flatten()
+        goal = 0.0 if law == "zero" else 1.0
+        worst = sums[(sums - goal).abs().argmax()].item()
+        words = {
+            "one": f"the entries along dim = {dim} sum to {worst:.6g}, and must sum to 1.",
+            "log of one": f"the exponentials of the result along dim = {dim} sum to {worst:.6g}, and must sum to 1: it is not the logarithm of shares.",
+            "zero": f"the gradient sums to {worst:.4g} along dim = {dim}, and must sum to 0: a shift of all scores changes no share.",
+        }
+        if abs(worst - goal) > 1e-4:
+            found.append((words[law], got))
+    return found
+
+
+def all_dims(shape):
+    """0, 1, ..., and then -1, -2, ..."""
+    return [*range(len(shape)), *range(-1, -len(shape) - 1, -1)]
+
+
 def other_axes(x, dim):
     return [k for k in range(x.dim()) if k != dim % x.dim()]
 
@@ -100,6 +132,9 @@ def linear_mistakes(x, weight, bias=None):
         ("the bias is subtracted; it is added.", lambda: right - b),
         ("the bias is added twice.", lambda: right + 2 * b),
         ("the bias is multiplied; it is added.", lambda: right * b),
+        ("every output gets the same bias: bias[j] belongs to output j.", lambda: right + b.mean()),
+        ("every output gets the same bias: bias[j] belongs to output j.", lambda: right + b.sum()),
+        ("every output gets the same bias: bias[j] belongs to output j.", lambda: right + b[0]),
         ("the bias is added along the rows: bias[j] belongs to output j, the last axis.", lambda: right + b[:, None]),
         ("the bias is added to x, before the product; it belongs to the result.", lambda: F.linear(x + b, weight)),
         ("the weight is multiplied entry by entry; `@` is the matrix product.", lambda: x * weight + b),
@@ -268,14 +303,14 @@ def square_backward():
 def backward_of_x(linear_backward):
     grad, x, weight = square_backward()
     got = three(call(linear_backward, grad, x, weight))
-    close(got[0], linear_gradients_of(grad, x, weight)[0], 2e-6, name="grad_x", known=grad_x_mistakes(grad, x, weight))
+    close(got[0], linear_gradients_of(grad, x, weight)[0], 2e-6, name="grad_x", known=grad_x_mistakes(grad, x, weight) + pattern(got[0], linear_gradients_of(grad, x, weight)[0]))
 
 
 @checks(LINEAR_BACKWARD, "the gradient of weight")
 def backward_of_weight(linear_backward):
     grad, x, weight = square_backward()
     got = three(call(linear_backward, grad, x, weight))
-    close(got[1], linear_gradients_of(grad, x, weight)[1], 2e-6, name="grad_weight", known=grad_weight_mistakes(grad, x, weight))
+    close(got[1], linear_gradients_of(grad, x, weight)[1], 2e-6, name="grad_weight", known=grad_weight_mistakes(grad, x, weight) + pattern(got[1], linear_gradients_of(grad, x, weight)[1]))
 
 
 @checks(LINEAR_BACKWARD, "the gradient of bias")
@@ -283,7 +318,7 @@ def backward_of_bias(linear_backward):
     for rows, d_out in [(4, 4), (6, 5)]:
         grad, x, weight = rand(rows, d_out, seed=24), rand(rows, 4, seed=25), rand(d_out, 4, seed=26)
         got = three(call(linear_backward, grad, x, weight))
-        close(got[2], linear_gradients_of(grad, x, weight)[2], 2e-6, name="grad_bias", known=grad_bias_mistakes(grad))
+        close(got[2], linear_gradients_of(grad, x, weight)[2], 2e-6, name="grad_bias", known=grad_bias_mistakes(grad) + pattern(got[2], linear_gradients_of(grad, x, weight)[2]))
 
 
 @checks(LINEAR_BACKWARD, "leading axes")
@@ -380,7 +415,17 @@ def softmax_mistakes(x, dim):
         ("this is the logarithm of the softmax.", lambda: x.log_softmax(dim)),
         ("the softmax is taken twice.", lambda: x.softmax(dim).softmax(dim)),
         ("this is one-hot at the largest entry; the softmax gives every entry a share.", lambda: (x == x.amax(dim, keepdim=True)).double()),
-        ("x is divided by its standard deviation, or by a root of the length, before exp; no scale belongs here.", lambda: (x / math.sqrt(x.shape[dim])).softmax(dim)),
+        *(("x is scaled before exp (by its maximum, its standard deviation, a root of its length, a temperature): no scale belongs here.", scaled) for scaled in (
+            lambda: (x / math.sqrt(x.shape[dim])).softmax(dim),
+            lambda: (x / x.std(dim, keepdim=True)).softmax(dim),
+            lambda: (x / x.std(dim, keepdim=True, unbiased=False)).softmax(dim),
+            lambda: (x / x.std()).softmax(dim),
+            lambda: (x / x.amax(dim, keepdim=True)).softmax(dim),
+            lambda: (x / x.max()).softmax(dim),
+            lambda: (x / x.abs().amax(dim, keepdim=True)).softmax(dim),
+            lambda: (x / x.norm(dim=dim, keepdim=True)).softmax(dim),
+            lambda: (x / 2).softmax(dim),
+        )),
         ("the absolute values are used: negative entries must get a small share.", lambda: x.abs().softmax(dim)),
         ("the squares of the exponentials are divided by their sum.", lambda: (2 * x).softmax(dim)),
         ("x is squared where exp is meant.", lambda: x.square() / x.square().sum(dim, keepdim=True)),
@@ -446,17 +491,18 @@ def large_rows():
     ])
 
 
-def each_dim(function, stock, mistakes):
+def each_dim(function, stock, mistakes, law):
     """The result for every axis of several shapes, by position and by name, counted from either end."""
     for shape in [(2, 3, 4), (3, 5), (2, 3, 2, 5), (6,)]:
-        for dim in range(-len(shape), len(shape)):
+        for dim in all_dims(shape):
             x = rand(*shape, seed=41, scale=2.0)
             name = f"the result for shape {shape}, dim = {dim}"
             words = f"shape {shape} with dim = {dim} does not work."
             look = "maximum and sum: both along dim, both with keepdim=True"
             got = attempt(function, x, dim=dim, words=words, look=look)
-            close(got, stock(x.double(), dim).float(), 2e-6, name=name, known=mistakes(x, dim), look=look)
-            close(call(function, x, dim), stock(x.double(), dim).float(), 2e-6, name=name)
+            want = stock(x.double(), dim).float()
+            close(got, want, 2e-6, name=name, known=mistakes(x, dim) + pattern(got, want, dim, law), look=look)
+            close(call(function, x, dim), want, 2e-6, name=name)
     x = rand(4, 3, 2, seed=42).permute(2, 1, 0)
     got = attempt(function, x, 1, words="an x that is not contiguous does not work.", look="view needs contiguous memory, reshape copies where it must")
     close(got, stock(x.double(), 1).float(), 2e-6, name="the result for an x that is not contiguous")
@@ -474,12 +520,13 @@ def dtypes(function, stock):
 @checks(SOFTMAX, "four rows of four")
 def softmax_square(softmax):
     x = rand(4, 4, seed=44, scale=2.0)
-    close(call(softmax, x, -1), x.double().softmax(-1).float(), 2e-6, known=softmax_mistakes(x, -1))
+    got, want = call(softmax, x, -1), x.double().softmax(-1).float()
+    close(got, want, 2e-6, known=softmax_mistakes(x, -1) + pattern(got, want, -1, "one"))
 
 
 @checks(SOFTMAX, "every dim")
 def softmax_each_dim(softmax):
-    each_dim(softmax, torch.softmax, softmax_mistakes)
+    each_dim(softmax, torch.softmax, softmax_mistakes, "one")
 
 
 @checks(SOFTMAX, "large logits")
@@ -567,12 +614,13 @@ def softmax_device(softmax):
 @checks(LOG_SOFTMAX, "four rows of four")
 def log_softmax_square(log_softmax):
     x = rand(4, 4, seed=47, scale=2.0)
-    close(call(log_softmax, x, -1), x.double().log_softmax(-1).float(), 2e-6, known=log_softmax_mistakes(x, -1))
+    got, want = call(log_softmax, x, -1), x.double().log_softmax(-1).float()
+    close(got, want, 2e-6, known=log_softmax_mistakes(x, -1) + pattern(got, want, -1, "log of one"))
 
 
 @checks(LOG_SOFTMAX, "every dim")
 def log_softmax_each_dim(log_softmax):
-    each_dim(log_softmax, torch.log_softmax, log_softmax_mistakes)
+    each_dim(log_softmax, torch.log_softmax, log_softmax_mistakes, "log of one")
 
 
 @checks(LOG_SOFTMAX, "large logits")
@@ -719,17 +767,18 @@ def log_softmax_backward_mistakes(grad, y, dim):
 def backward_square(function, stock, mistakes):
     grad, x = rand(4, 4, seed=51), rand(4, 4, seed=52)
     y, want = backward_of(stock, grad, x, -1)
-    close(call(function, grad, y.float(), -1), want.float(), 4e-6, name="the gradient", known=mistakes(grad, y, -1))
+    got = call(function, grad, y.float(), -1)
+    close(got, want.float(), 4e-6, name="the gradient", known=mistakes(grad, y, -1) + pattern(got, want, -1, "zero"))
 
 
 def backward_each_dim(function, stock, mistakes):
     for shape in [(2, 3, 4), (3, 5), (2, 3, 2, 5), (6,)]:
-        for dim in range(-len(shape), len(shape)):
+        for dim in all_dims(shape):
             grad, x = rand(*shape, seed=53), rand(*shape, seed=54)
             y, want = backward_of(stock, grad, x, dim)
             look = "the sum: along dim, with keepdim=True"
             got = attempt(function, grad, y.float(), dim=dim, words=f"shape {shape} with dim = {dim} does not work.", look=look)
-            close(got, want.float(), 4e-6, name=f"the gradient for shape {shape}, dim = {dim}", known=mistakes(grad, y, dim), look=look)
+            close(got, want.float(), 4e-6, name=f"the gradient for shape {shape}, dim = {dim}", known=mistakes(grad, y, dim) + pattern(got, want, dim, "zero"), look=look)
             close(call(function, grad, y.float(), dim), want.float(), 4e-6, name=f"the gradient for shape {shape}, dim = {dim}")
 
 
@@ -863,10 +912,15 @@ def cross_entropy_mistakes(logits, targets, ignore_index=-100):
     yes[rows, safe] = 1.0
     yes = yes * counts[:, None]
     p = log_p.exp()
-    everything_wrong = [] if counts.all() else [
+    everything_wrong = [
+        ("the loss is nan: no position counts, and 0 / 0 is nan. Is the mask of counted positions inverted?", lambda: torch.tensor(math.nan)),
+        ("the loss is 0: no position counts. Is the mask of counted positions inverted?", lambda: torch.tensor(0.0)),
+    ] if counts.all() else [
         *([] if ignore_index == -100 else [
             ("the default -100 is left out and not the ignore_index that was given.", lambda: -log_p[rows, wrapped].mean()),
             ("the default -100 is left out and not the ignore_index that was given.", lambda: F.cross_entropy(logits, targets)),
+            ("every target up to ignore_index is left out; only those equal to it are.", lambda: -picked[targets > ignore_index].mean()),
+            ("every target from ignore_index on is left out; only those equal to it are.", lambda: -picked[targets < ignore_index].mean()),
         ]),
         ("ignored positions count in the number that the sum is divided by: divide by the number of counted targets.", lambda: -mine.sum() / N),
         ("ignore_index is not honoured: the target -100 is used as an index, which counts from the end.", lambda: -log_p[rows, wrapped].mean()),
@@ -907,11 +961,13 @@ def cross_entropy_mistakes(logits, targets, ignore_index=-100):
         ("the targets are multiplied as if they were amounts; they are indices.", lambda: -(log_p * safe[:, None])[counts].sum(-1).mean()),
         ("this is the entropy of the prediction: weighted by p, not read at the target.", lambda: -(p * log_p).sum(-1).mean()),
         ("this is the perplexity, exp(loss).", lambda: right.exp()),
+        ("the logarithm of the mean probability is taken; it is the mean of the logarithms.", lambda: -mine.exp().mean().log()),
         ("this is the mean squared error between p and one-hot.", lambda: (p - yes).square().mean()),
         ("this is the mean squared error between p and one-hot.", lambda: (p - yes).square().sum(-1).mean()),
         ("log(1 - p) of the other tokens is added, as for independent yes-or-no questions; here only the target's logarithm counts.", lambda: F.binary_cross_entropy(p, yes, reduction="sum") / counts.sum()),
         ("log(1 - p) of the other tokens is added, as for independent yes-or-no questions; here only the target's logarithm counts.", lambda: F.binary_cross_entropy(p, yes)),
         ("the largest loss of all positions is returned; their mean is asked for.", lambda: -mine.min()),
+        ("the targets are smoothed; all of the weight belongs to the target.", lambda: F.cross_entropy(logits[counts], targets[counts], label_smoothing=0.1)),
         ("the median is taken; the mean is asked for.", lambda: -mine.median()),
         ("the sum is divided by one less than the number of counted targets.", lambda: -mine.sum() / (len(mine) - 1)),
         ("the result has shape (1,); a single number has shape ().", lambda: right[None]),
@@ -989,8 +1045,8 @@ def cross_entropy_other_index(cross_entropy):
         logits = rand(6, 7, seed=65, scale=2.0)
         targets = torch.tensor([index, 2, 5, index, 4, 0 if index else 6])
         words = f"ignore_index={index} stops the function."
-        got = attempt(cross_entropy, logits, targets, ignore_index=index, words=words, look="-100 written as a number: use the argument ignore_index")
-        close(got, stock_cross_entropy(logits, targets, index), 2e-6, name=f"the loss with ignore_index={index}", known=cross_entropy_mistakes(logits, targets, index), look="-100 written as a number: use the argument ignore_index")
+        got = attempt(cross_entropy, logits, targets, ignore_index=index, words=words, look="where targets are compared with ignore_index; -100 written as a number")
+        close(got, stock_cross_entropy(logits, targets, index), 2e-6, name=f"the loss with ignore_index={index}", known=cross_entropy_mistakes(logits, targets, index), look="where targets are compared with ignore_index; -100 written as a number")
 
 
 @checks(CROSS_ENTROPY, "every position ignored")
@@ -1070,9 +1126,13 @@ def cross_entropy_backward_mistakes(logits, targets, ignore_index=-100):
     p, keep = logits.softmax(-1), counts[:, None].double()
     right = (p - one_hot(safe)) * keep / n
     y = one_hot(safe) * keep
-    ignoring = [] if counts.all() else [
+    ignoring = [
+        ("the gradient is nan: no position counts, and 0 / 0 is nan. Is the mask of counted positions inverted?", lambda: torch.full_like(logits, math.nan)),
+        ("the gradient is 0 everywhere: no position counts. Is the mask of counted positions inverted?", lambda: torch.zeros_like(logits)),
+    ] if counts.all() else [
         *([] if ignore_index == -100 else [
             ("the default -100 is left out and not the ignore_index that was given.", lambda: (p - one_hot(wrapped)) / N),
+            ("every target up to ignore_index is left out; only those equal to it are.", lambda: (p - one_hot(safe)) * (targets > ignore_index)[:, None] / (targets > ignore_index).sum()),
         ]),
         ("the gradient is divided by N; divide by the number of counted targets, as the loss does.", lambda: right * n / N),
         ("ignored rows have a gradient: they do not count in the loss, so their gradient is 0.", lambda: (p - one_hot(safe)) / n),
@@ -1119,7 +1179,8 @@ def cross_entropy_backward_values(cross_entropy_backward):
     logits, targets = logits_and_targets(seed=71)
     words = "a plain call does not work: logits (5, 7) and targets (5,) int64."
     got = attempt(cross_entropy_backward, logits, targets, words=words, look="how row n is changed at column targets[n]")
-    close(got, cross_entropy_gradient(logits, targets), 2e-6, name="the gradient", known=cross_entropy_backward_mistakes(logits, targets))
+    want = cross_entropy_gradient(logits, targets)
+    close(got, want, 2e-6, name="the gradient", known=cross_entropy_backward_mistakes(logits, targets) + pattern(got, want, 1, "zero"))
 
 
 @checks(CROSS_ENTROPY_BACKWARD, "other sizes")
@@ -1158,7 +1219,7 @@ def cross_entropy_backward_ignored(cross_entropy_backward):
 
 @checks(CROSS_ENTROPY_BACKWARD, "another ignore_index")
 def cross_entropy_backward_other_index(cross_entropy_backward):
-    look = "-100 written as a number: use the argument ignore_index"
+    look = "where targets are compared with ignore_index; -100 written as a number"
     for index in (3, -1, 0):
         logits = rand(6, 7, seed=74, scale=2.0)
         targets = torch.tensor([index, 2, 5, index, 4, 0 if index else 6])
@@ -1202,9 +1263,16 @@ def module_parameters(Linear):
 @checks(MODULE, "values")
 def module_values(Linear):
     for d_in, d_out in [(4, 4), (3, 5)]:
-        module = fill(Linear(d_in, d_out))
+        module = Linear(d_in, d_out)
+        old = module.weight.detach().clone(), module.bias.detach().clone()
+        fill(module)
         x = rand(4, d_in, seed=81)
-        close(call(module, x), stock_linear(x, module.weight, module.bias), 2e-6, name=f"the result of Linear({d_in}, {d_out})", known=module_mistakes(module, x), look="forward")
+        kept = "forward works with numbers kept from __init__: when the optimizer changes {} nothing happens."
+        close(call(module, x), stock_linear(x, module.weight, module.bias), 2e-6, name=f"the result of Linear({d_in}, {d_out})", known=module_mistakes(module, x) + [
+            (kept.format("weight and bias"), stock_linear(x, *old)),
+            (kept.format("weight"), stock_linear(x, old[0], module.bias)),
+            (kept.format("bias"), stock_linear(x, module.weight, old[1])),
+        ], look="forward")
 
 
 @checks(MODULE, "no bias")
