@@ -28,7 +28,7 @@ def isolated():
 
 def rand(*shape, seed=0, dtype=torch.float32, scale=1.0, grad=False):
     """Normal numbers from a generator of their own."""
-    x = scale * torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    x = scale * torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     return x.to(dtype).requires_grad_(grad)
 
 
@@ -160,12 +160,16 @@ def gradients(function, inputs):
     return [x.grad for x in leaves if x.is_floating_point()]
 
 
+aten = torch.ops.aten
+READS_ACROSS_DEVICES = (aten.index, aten.index_put, aten.index_put_, aten._index_put_impl_, aten.copy_, aten._to_copy)
+
+
 class OneDevice(TorchDispatchMode):
     """Stops an operation that mixes a meta tensor with one on the CPU; numbers and indices may be anywhere."""
 
     def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
         tensors = [a for a in torch.utils._pytree.tree_leaves((args, kwargs)) if isinstance(a, torch.Tensor) and a.dim() > 0]
-        indexing = operation.overloadpacket in (torch.ops.aten.index, torch.ops.aten.copy_, torch.ops.aten._to_copy)
+        indexing = operation.overloadpacket in READS_ACROSS_DEVICES
         if not indexing and len({a.device.type for a in tensors}) > 1:
             raise MixedDevices
         return operation(*args, **(kwargs or {}))

@@ -64,6 +64,7 @@ def one_hot_mistakes(idx, n):
             ("the n columns come first; they must be the last axis, so that the result can be multiplied with a table of n rows.", right.movedim(-1, 0)),
             ("the last two axes are swapped: the n columns must be the last axis.", right.transpose(-1, -2)),
             ("all ids of a row share one result: each id gets a row of its own.", right.amax(-2)),
+            ("every row has a 1 for every id of the batch: each id gets a row of its own. out[..., idx] = 1 writes all of them everywhere.", right.reshape(-1, n).amax(0).expand_as(right)),
             ("the rows of one sequence are added up: each id gets a row of its own.", right.sum(-2)),
         ]
     if idx.dim() > 1:
@@ -81,7 +82,7 @@ def is_float(got, name="the result"):
 
 @checks(ONE_HOT, "values")
 def one_hot_values(one_hot):
-    idx = torch.tensor([[3, 0, 6, 3, 1], [2, 5, 5, 4, 0]])
+    idx = torch.tensor([[3, 0, 6, 3, 1], [2, 5, 5, 3, 0]])        # no 4
     got = call(one_hot, idx, 7)
     if isinstance(got, torch.Tensor) and got.dtype != torch.float32 and got.shape == (2, 5, 7):
         is_float(got)
@@ -146,6 +147,7 @@ def embedding_mistakes(weight, idx):
         ("the rows are divided by sqrt(n_embd); GPT-2 takes them as they are.", right / math.sqrt(C)),
         ("the rows are normalised to length 1; GPT-2 takes them as they are.", right / right.norm(dim=-1, keepdim=True)),
         ("the rows are multiplied by the id; the id only says which row to take.", right * idx[..., None]),
+        ("token 0 gets a vector of zeros, as for padding: GPT-2 has no padding token, row 0 is a row like any other.", right * (idx != 0)[..., None]),
         ("the rows are multiplied by 0.02 again; that factor belongs to the initial numbers.", 0.02 * right),
     ]
     if idx.dim() > 0:
@@ -174,6 +176,25 @@ def embedding_parameters(Embedding):
     parameters_are(module, {"weight": (7, 3)}, "Embedding")
     if not module.weight.requires_grad:
         fail("weight does not ask for a gradient: the table would never be trained.", look="requires_grad=False")
+
+
+@checks(EMBEDDING, "the same result twice")
+def embedding_repeatable(Embedding):
+    idx = rand_ids(2, 5, n=7, seed=1)
+    repeatable(fill(Embedding(7, 9)), idx, idx.flip(1), DROPOUT)
+
+
+DROPOUT = "dropout, which belongs to other places, and parameters that are created in forward"
+
+
+def repeatable(module, idx, between, look):
+    for mode in (True, False):
+        module.train(mode)
+        first = call(applied(module), idx)
+        call(applied(module), between)
+        again = call(applied(module), idx)
+        if isinstance(first, torch.Tensor) and not equal(first, again, 0):
+            fail("two calls with the same ids differ: something random is at work, or something is left from the call between them.", look=look)
 
 
 @checks(EMBEDDING, "values")
@@ -226,7 +247,7 @@ def embedding_gradient(Embedding):
     got, = torch.autograd.grad((out * grad).sum(), [module.weight], allow_unused=True)
     if got is None:
         fail("no gradient reaches weight: the result is made from a copy of the table.", look=CUT)
-    close(got, added_up(grad, idx, 6), atol=1e-5, name="the gradient of weight")
+    close(got, added_up(grad, idx, 6), atol=1e-5, name="the gradient of weight", known=backward_mistakes(grad, idx, 6))
 
 
 @checks(EMBEDDING, "the initial numbers")
@@ -343,6 +364,11 @@ def backward_mistakes(grad, idx, n):
         ("only the first sequence of the batch counts.", added_up(grad[:1], idx[:1], n) if idx.dim() > 1 else torch.zeros(0)),
         ("only the last sequence of the batch counts.", added_up(grad[-1:], idx[-1:], n) if idx.dim() > 1 else torch.zeros(0)),
         ("everything is 0: no row is added.", torch.zeros(n, C)),
+        ("the table starts from ones; adding starts from zeros.", right + 1),
+        ("token 0 gets no gradient, as for padding: GPT-2 has no padding token, row 0 is a row like any other.", right * (torch.arange(n) != 0)[:, None]),
+        ("the gradient is divided by the size of the batch; the gradient of the table is a sum, and the loss has averaged already.", right / idx.shape[0] if idx.dim() > 0 else torch.zeros(0)),
+        ("the channels are added up: each row keeps its n_embd numbers.", right.sum(-1)),
+        ("there is a table for each sequence: one table serves the whole batch, so its gradients add up.", torch.stack([added_up(g, i, n) for g, i in zip(grad, idx)]) if idx.dim() > 1 else torch.zeros(0)),
     ]
 
 
@@ -458,6 +484,11 @@ def both_mistakes(module, idx):
         ("the last T rows of wpe are used; T tokens stand at the positions 0 to T-1.", tok + wpe[n_ctx - T :]),
         ("positions are counted from 1; the first token stands at position 0.", tok + wpe[(t + 1) % n_ctx]),
         ("positions are counted from 1; the first token stands at position 0.", tok + wpe[(t + 1).clamp(max=n_ctx - 1)]),
+        ("positions are shifted by one: position t stands at row t, and here it gets row t - 1.", tok + wpe[(t - 1) % T]),
+        ("positions are multiplied by 0.02; that factor belongs to the initial numbers.", tok + 0.02 * pos),
+        ("only the first sequence of the batch gets positions.", torch.cat([right[:1], tok[1:]])),
+        ("only the first token gets a position.", torch.cat([right[:, :1], tok[:, 1:]], dim=1)),
+        ("the tokens are read from back to front.", tok.flip(1) + pos),
         ("every token gets position 0.", tok + wpe[0]),
         ("every token gets the last position.", tok + wpe[T - 1]),
         ("every token gets the number of tokens, T, for its position.", lambda: tok + wpe[T]),
@@ -506,6 +537,12 @@ def both_parameters(TokenAndPosition):
     for name, p in module.named_parameters():
         if not p.requires_grad:
             fail(f"{name} does not ask for a gradient: the table would never be trained.", look="requires_grad=False, requires_grad_(False)")
+
+
+@checks(BOTH, "the same result twice")
+def both_repeatable(TokenAndPosition):
+    module = fill(TokenAndPosition(CONFIG))
+    repeatable(module, rand_ids(2, 7, n=7, seed=24), rand_ids(4, 7, n=7, seed=25), "dropout, positions that run on from call to call, and tensors kept on self in forward")
 
 
 @checks(BOTH, "values at T = n_ctx")
@@ -595,17 +632,6 @@ def both_initial(TokenAndPosition):
     module = TokenAndPosition(SimpleNamespace(vocab_size=400, n_ctx=300, n_layer=1, n_head=2, n_embd=320))
     initial_numbers(module.wte.weight.detach().double(), "wte.weight")
     initial_numbers(module.wpe.weight.detach().double(), "wpe.weight")
-
-
-@checks(BOTH, "the same result twice")
-def both_repeatable(TokenAndPosition):
-    for mode in (True, False):
-        module = fill(TokenAndPosition(CONFIG)).train(mode)
-        idx = rand_ids(2, 5, n=11, seed=24)
-        first = module(idx)
-        module(rand_ids(4, 7, n=11, seed=25))
-        if not equal(first, module(idx), 0):
-            fail("two calls with the same ids differ: something random is at work, or something is left from the call between them.", look="dropout, positions that run on from call to call, and tensors kept on self in forward")
 
 
 @checks(BOTH, "dtype and device of the tables")

@@ -53,8 +53,12 @@ def attend(p, name, x, n_head, causal=True):
     return linear(p, name + ".c_proj", torch.cat(list(y.unbind(1)), dim=-1))
 
 
-def think(p, name, x):
-    return linear(p, name + ".c_proj", F.gelu(linear(p, name + ".c_fc", x), approximate="tanh"))
+def gelu(x):
+    return F.gelu(x, approximate="tanh")
+
+
+def think(p, name, x, activation=gelu):
+    return linear(p, name + ".c_proj", activation(linear(p, name + ".c_fc", x)))
 
 
 def block_forward(p, at, x, n_head, causal=True):
@@ -167,6 +171,7 @@ BLOCK_MISTAKES = [
     ("a branch multiplies x; it is added to x.", lambda x, b: x * b.attn(b.ln_1(x)), lambda x, b: x * b.mlp(b.ln_2(x))),
     (SCALED, lambda x, b: first(x, b) / 2, lambda x, b: second(x, b) / 2),
     (SCALED, lambda x, b: first(x, b) / math.sqrt(2), lambda x, b: second(x, b) / math.sqrt(2)),
+    ("the branches are averaged; they are added.", lambda x, b: x + (b.attn(b.ln_1(x)) + b.mlp(b.ln_2(first(x, b)))) / 2),
     ("the branches are scaled before they are added; the sum is plain, and the small start is the business of init_weights.", lambda x, b: x + b.attn(b.ln_1(x)) / 2, lambda x, b: x + b.mlp(b.ln_2(x)) / 2),
 ]
 
@@ -183,11 +188,23 @@ def block_with(steps):
     return run
 
 
+ACTIVATIONS = [
+    ("the MLP has no GELU between its two layers.", lambda x: x),
+    ("the MLP has a ReLU between its two layers; GPT-2's is GELU.", torch.relu),
+    ("the MLP has the exact GELU (erf); GPT-2's is the tanh form of lesson 05.", F.gelu),
+    ("the MLP has SiLU between its two layers; GPT-2's is GELU.", F.silu),
+    ("the MLP has tanh between its two layers; GPT-2's is GELU.", torch.tanh),
+]
+
+
 def block_known(p, x, n_head):
     known = [(words, block_with(steps)(p, "", x, n_head)) for words, *steps in BLOCK_MISTAKES]
     for eps in (0, 1e-12, 1e-8, 1e-7, 1e-6, 1e-4, 1e-3):
         b = parts_of(p, "", n_head, eps)
         known.append((f"the LayerNorms have {'a smaller' if eps < 1e-5 else 'a larger'} eps than GPT-2: 1e-5 is the default of LayerNorm.", second(first(x, b), b)))
+    for words, activation in ACTIVATIONS:
+        y = first(x, parts_of(p, "", n_head))
+        known.append((words, y + think(p, "mlp", norm(p, "ln_2", y), activation)))
     return [*known, ("attention in the block sees the future: no causal mask.", block_forward(p, "", x, n_head, causal=False))]
 
 
@@ -784,7 +801,7 @@ def gpt_repeatable(GPT):
     for mode in (True, True, False):
         model.train(mode)
         answers.append(model(idx)[0])
-        model(other, other)
+        model(other, other.clone())
     changed = [name for name, value in p.items() if not equal(value, before[name], 0)]
     if changed:
         fail(f"forward changes {changed[0]}.", look="in-place operations in forward: x += ... on something that was looked up is a parameter's own memory")
@@ -812,7 +829,7 @@ def gpt_tied(GPT):
         rows = "the head has a bias." if equal(got, got[:1, :1].expand_as(got), 1e-6) else "the head has numbers of its own, outside the state dict."
         fail(f"the logits do not come from wte: {rows} Tied means that the head is wte.weight itself, without a bias.", example=f"with wte.weight at 0 every logit must be 0, and logits[0, 0, 0] is {number(got[0, 0, 0])}")
     model, p = new_gpt(GPT)
-    logits, loss = model(idx, idx)
+    logits, loss = model(idx, idx.clone())
     if not equal(logits, logits_of(p, idx, CONFIG), 2e-5):
         return                                                # the next check says what is wrong with them
     loss.backward()
@@ -902,6 +919,12 @@ def logits_known(p, idx, sizes):
         ("the logits have the wrong sign.", -right),
         ("the head normalises: it is a plain product with wte.", lambda: F.linear(F.normalize(norm(p, "ln_f", before_end(p, idx, sizes)), dim=-1), F.normalize(wte, dim=-1))),
         ("the first and the last position are exchanged: logits come in the order of the tokens.", right.flip(1)),
+        ("the positions are added after the blocks: attention then never sees them. They belong to the embeddings.", lambda: logits_of(p, idx, sizes, embed=tok, end=lambda p, x: norm(p, "ln_f", x + pos[:T]))),
+        ("the positions are added before every block: once, at the start, is enough for the stream to carry them.", lambda: logits_of(p, idx, sizes, embed=tok, block=lambda p, at, x, n: block_forward(p, at, x + pos[:T], n))),
+        ("the positions are added before every block: once, at the start, is enough for the stream to carry them.", lambda: logits_of(p, idx, sizes, block=lambda p, at, x, n: block_forward(p, at, x + pos[:T], n))),
+        ("the tokens are added before every block: once, at the start, is enough for the stream to carry them.", lambda: logits_of(p, idx, sizes, block=lambda p, at, x, n: block_forward(p, at, x + tok(p, idx), n))),
+        ("the mean of the logits is subtracted: the head is a plain product with wte.", right - right.mean(-1, keepdim=True)),
+        ("the largest logit is subtracted: that belongs into the softmax, the head is a plain product with wte.", right - right.amax(-1, keepdim=True)),
         ("the logits of the last position stand at all of them.", right[:, -1:].expand_as(right)),
         ("the logits are shifted by one position: logits[:, t] are the guesses after token t.", right.roll(1, 1)),
         ("the logits are shifted by one position: logits[:, t] are the guesses after token t.", right.roll(-1, 1)),
@@ -939,7 +962,10 @@ def gpt_logits(GPT):
     for n in (7, 11):                                         # wpe has 7 rows: token ids beyond them crash wpe(idx)
         idx = rand_ids(2, 5, n=n, seed=6)
         logits, _ = results(model, idx)
-        close(logits, logits_of(p, idx, CONFIG), 2e-5, name="logits", known=logits_known(p, idx, CONFIG), look=where_to_look(model, p, CONFIG))
+        want = logits_of(p, idx, CONFIG)
+        factor = ((logits * want).sum() / (want * want).sum()).detach()
+        scaled = ("all logits are multiplied by one number (a temperature belongs to sampling): the head is a plain product with wte.", factor * want)
+        close(logits, want, 2e-5, name="logits", known=[*logits_known(p, idx, CONFIG), scaled], look=where_to_look(model, p, CONFIG))
 
 
 def mean_loss(logits, targets, **how):
@@ -988,6 +1014,9 @@ def loss_known(logits, idx, targets):
         ("the loss is minus the mean probability of the targets: the logarithm is missing.", -probs.gather(-1, targets[..., None]).mean()),
         ("the loss is 1 minus the mean probability of the targets; it is minus the mean logarithm.", 1 - probs.gather(-1, targets[..., None]).mean()),
         ("the loss is a squared error against one-hot targets; it is the cross entropy.", F.mse_loss(logits, F.one_hot(targets, V).to(logits.dtype))),
+        ("the softmax runs over the positions; it runs over the vocabulary.", F.nll_loss(logits.log_softmax(1).flatten(0, 1), targets.flatten())),
+        ("the softmax runs over the batch; it runs over the vocabulary.", F.nll_loss(logits.log_softmax(0).flatten(0, 1), targets.flatten())),
+        ("the loss is a binary cross entropy, token by token; it is the cross entropy over the vocabulary.", F.binary_cross_entropy_with_logits(logits, F.one_hot(targets, V).to(logits.dtype))),
         ("the loss is a squared error of probabilities; it is the cross entropy.", F.mse_loss(probs, F.one_hot(targets, V).to(logits.dtype))),
         ("the loss is smoothed (label_smoothing): the target gets all the weight.", mean_loss(logits, targets, label_smoothing=0.1)),
         ("the logarithm is taken of the mean probability; it is the mean of the logarithms.", -probs.gather(-1, targets[..., None]).mean().log()),
@@ -1000,13 +1029,20 @@ def loss_known(logits, idx, targets):
 @checks(MODEL, "loss")
 def gpt_loss(GPT):
     model, p = new_gpt(GPT)
-    idx, targets = rand_ids(2, 5, n=11, seed=10), rand_ids(2, 5, n=11, seed=11)
+    idx, targets = rand_ids(2, 5, n=11, seed=44), rand_ids(2, 5, n=11, seed=144)
     targets[0, 1] = 0
     logits, loss = results(model, idx, targets)
     check_loss_is_scalar(loss, idx)
     want = logits_of(p, idx, CONFIG)
     close(loss, mean_loss(want, targets), 2e-5, name="the loss", known=loss_known(want, idx, targets), look="what is compared with what, and how both are flattened to (B*T, V) and (B*T,)")
     close(logits, want, 2e-5, name="the logits with targets", known=logits_known(p, idx, CONFIG), look="what targets change besides the loss: nothing")
+    with torch.no_grad():
+        p["ln_f.weight"].mul_(300)
+    want = logits_of(p, idx, CONFIG)
+    _, loss = results(model, idx, targets)
+    if isinstance(loss, torch.Tensor) and not loss.isfinite():
+        fail("large logits make the loss inf or nan: a probability becomes 0 in float32, and its logarithm is -inf.", example=f"with logits up to {want.max().item():.0f} the loss is {number(loss)}, expected {number(mean_loss(want, targets))}", look="log(softmax(x)) in two steps; cross_entropy of lesson 02 takes log_softmax in one")
+    close(loss, mean_loss(want, targets), 1e-4, name="the loss for large logits")
 
 
 @checks(MODEL, "positions marked -100")
@@ -1057,7 +1093,7 @@ def gpt_too_long(GPT):
         model, _ = new_gpt(GPT, sizes)
         T = sizes["n_ctx"] + 1
         idx = rand_ids(2, T, n=sizes["vocab_size"], seed=9)
-        for arguments in [(idx,), (idx, idx)]:
+        for arguments in [(idx,), (idx, idx.clone())]:
             try:
                 model(*arguments)
             except ValueError as error:
@@ -1113,7 +1149,8 @@ def gpt_start(GPT):
         want = 1 if is_norm_weight(name) else 0
         if p.dim() == 1 and not equal(p, torch.full_like(p, want), 0):
             fail(f"{name} does not start at {want}: init_weights has not been run over the whole model.", example=f"{name}[0] is {number(p[0])}", look="the call of init_weights: once, at the end of __init__, when all parts are there")
-    if equal(model.h[0].mlp.c_fc.weight, model.h[1].mlp.c_fc.weight, 0):
+    p = dict(model.named_parameters())
+    if equal(p["h.0.mlp.c_fc.weight"], p["h.1.mlp.c_fc.weight"], 0):
         fail("the blocks start with the same numbers: copies of one block learn alike. Draw each anew.", look="deepcopy, and what init_weights is run over")
     again = GPT(config(MIDDLE))
     if equal(model.wte.weight, again.wte.weight, 0):

@@ -79,6 +79,10 @@ def norm_mistakes(x, weight, bias, eps=1e-5):
         ("eps is squared inside the root: sqrt(variance + eps), with eps as it is.", affine(centred / (variance + eps**2).sqrt())),
         ("eps is added twice.", affine(centred / (variance + 2 * eps).sqrt())),
         ("eps is added to the result of the division; it belongs to the variance.", affine(centred / variance.sqrt() + eps)),
+        ("x is divided by its length: that makes the sum of the squares 1, not the variance.", affine(F.normalize(x, dim=-1))),
+        ("x is stretched to the range from 0 to 1; LayerNorm makes the mean 0 and the variance 1.", affine((x - x.amin(-1, keepdim=True)) / (x.amax(-1, keepdim=True) - x.amin(-1, keepdim=True) + eps))),
+        ("the median is subtracted; LayerNorm subtracts the mean.", affine((x - x.median(-1, keepdim=True).values) / (variance + eps).sqrt())),
+        ("the input is added to the result; the residual belongs to the block.", (x + weight * right + bias).to(dtype)),
         ("weight divides; it multiplies.", (right / weight + bias).to(dtype)),
     ]
     for other in (1e-3, 1e-5, 1e-6, 1e-7, 1e-8, 1e-12, 0.0):
@@ -92,6 +96,7 @@ def norm_mistakes(x, weight, bias, eps=1e-5):
     ]
     if x.dim() > 1:
         found += [
+            ("the variance runs over the positions (dim=-2), and the mean over the channels: both run over the channels.", affine(centred / (x.var(-2, correction=0, keepdim=True) + eps).sqrt())),
             ("mean and variance run over the positions (dim=-2): each vector is normalised by itself, over its channels.", over(-2)),
             ("mean and variance run over positions and channels together: what one token becomes depends on the others. Only the last axis counts.", over(-2, -1)),
             ("mean and variance run over everything: what one token becomes depends on all others. Only the last axis counts.", over(*range(x.dim()))),
@@ -159,6 +164,16 @@ def norm_small_variance(LayerNorm):
     compare_norm(module, x, atol=1e-5, name="the result for numbers of size 0.002", look="the default of eps, 1e-5, and its place under the root")
 
 
+@checks(NORM, "inputs of any shape")
+def norm_shapes(LayerNorm):
+    for shape in [(4,), (1, 4), (7, 4), (1, 1, 4), (1, 3, 4), (5, 1, 4), (2, 3, 5, 4), (3, 3, 3)]:
+        module = norm_for(LayerNorm, shape[-1])
+        x = 0.5 + rand(*shape, seed=35, scale=4.0)
+        compare_norm(module, x, name=f"the result for x of shape {shape}", look="dim=-1 is the last axis however many there are; keepdim=True lets it broadcast")
+    module = norm_for(LayerNorm, 5)
+    compare_norm(module, rand(5, 3, 2, seed=36).transpose(0, 2), name="the result for an x whose axes were swapped before", look="view needs contiguous memory")
+
+
 @checks(NORM, "a vector of equal numbers")
 def norm_constant(LayerNorm):
     module = norm_for(LayerNorm, 8)
@@ -188,16 +203,6 @@ def norm_large_mean(LayerNorm):
             example=f"for numbers of mean 1000 and standard deviation 1 the result is {how}",
             look="subtract the mean first, then average the squares of what is left",
         )
-
-
-@checks(NORM, "inputs of any shape")
-def norm_shapes(LayerNorm):
-    for shape in [(4,), (1, 4), (7, 4), (1, 1, 4), (1, 3, 4), (5, 1, 4), (2, 3, 5, 4), (3, 3, 3)]:
-        module = norm_for(LayerNorm, shape[-1])
-        x = 0.5 + rand(*shape, seed=35, scale=4.0)
-        compare_norm(module, x, name=f"the result for x of shape {shape}", look="dim=-1 is the last axis however many there are; keepdim=True lets it broadcast")
-    module = norm_for(LayerNorm, 5)
-    compare_norm(module, rand(5, 3, 2, seed=36).transpose(0, 2), name="the result for an x whose axes were swapped before", look="view needs contiguous memory")
 
 
 @checks(NORM, "gradients")
@@ -310,6 +315,8 @@ def backward_mistakes(grad, x, weight, eps=1e-5):
         ("weight multiplies at the end of grad_x; it belongs to the gradient before the means are taken.", weight * (grad - m(grad) - hat * m(grad * hat)) / std),
         ("weight is applied twice in grad_x.", weight * right),
         ("grad_x is not divided by the standard deviation.", right * std),
+        ("grad_x is divided by n_embd once too often: the means have divided already.", right / C),
+        ("the result of the forward pass comes back as grad_x.", weight * hat),
         ("grad_x is multiplied by the standard deviation; divide by it.", right * std * std),
         ("grad_x is divided by the variance; the standard deviation it is.", right / std),
         ("grad_x has sums in the place of means.", (g - s(g) - hat * s(g * hat)) / std),
@@ -328,6 +335,7 @@ def backward_mistakes(grad, x, weight, eps=1e-5):
         ("the last term of grad_x lacks the normalised x in front of the mean.", (g - m(g) - m(g * hat)) / std),
         ("the variance in grad_x has Bessel's correction, n_embd - 1; LayerNorm divides by n_embd.", (g - m(g) - hat_b * m(g * hat_b)) / bessel),
         ("the variance in grad_x has Bessel's correction, n_embd - 1; LayerNorm divides by n_embd.", (g - m(g) - hat_b * s(g * hat_b) / max(C - 1, 1)) / bessel),
+        ("the variance in grad_x has Bessel's correction, n_embd - 1; LayerNorm divides by n_embd.", (g - m(g) - hat * s(g * hat) / max(C - 1, 1)) / std),
         ("eps stands outside the square root in grad_x: the standard deviation is sqrt(variance + eps).", (g - m(g) - hat_o * m(g * hat_o)) / outside),
         ("the means in grad_x run over the batch; each vector has means of its own, over its channels.", (g - g.mean(lead, keepdim=True) - hat * (g * hat).mean(lead, keepdim=True)) / std),
         ("the means in grad_x run over everything; each vector has means of its own, over its channels.", (g - g.mean() - hat * (g * hat).mean()) / std),
@@ -420,6 +428,17 @@ def backward_x(layer_norm_backward):
     compare_backward(layer_norm_backward, *grads(2, 5, C=6, seed=50), which=[0], look="the three terms of the formula, one by one")
 
 
+@checks(BACKWARD, "inputs of any shape")
+def backward_shapes(layer_norm_backward):
+    for lead in [(), (1,), (7,), (1, 3), (3, 1), (2, 3, 2)]:
+        compare_backward(
+            layer_norm_backward, *grads(*lead, C=5, seed=63), name="{}" + f" for x of shape {(*lead, 5)}",
+            look="grad_weight and grad_bias are sums over all axes but the last, however many there are",
+        )
+    grad, x, weight = grads(5, 3, C=5, seed=66)
+    compare_backward(layer_norm_backward, grad.transpose(0, 2), x.transpose(0, 2), weight, name="{} for inputs whose axes were swapped before", look="view needs contiguous memory, reshape copies where it must")
+
+
 @checks(BACKWARD, "eps that is given")
 def backward_eps(layer_norm_backward):
     grad, x, weight = grads(2, 5, C=6, seed=53, scale=1.0)
@@ -448,17 +467,6 @@ def backward_large_mean(layer_norm_backward):
                 example=f"{name} for numbers of mean 1000 and standard deviation 1",
                 look="subtract the mean first, then average the squares of what is left",
             )
-
-
-@checks(BACKWARD, "inputs of any shape")
-def backward_shapes(layer_norm_backward):
-    for lead in [(), (1,), (7,), (1, 3), (3, 1), (2, 3, 2)]:
-        compare_backward(
-            layer_norm_backward, *grads(*lead, C=5, seed=63), name="{}" + f" for x of shape {(*lead, 5)}",
-            look="grad_weight and grad_bias are sums over all axes but the last, however many there are",
-        )
-    grad, x, weight = grads(5, 3, C=5, seed=66)
-    compare_backward(layer_norm_backward, grad.transpose(0, 2), x.transpose(0, 2), weight, name="{} for inputs whose axes were swapped before", look="view needs contiguous memory, reshape copies where it must")
 
 
 @checks(BACKWARD, "nothing is kept from call to call")
@@ -547,6 +555,9 @@ def gelu_mistakes(x):
         ("there is an erf in the place of tanh.", 0.5 * x * (1 + torch.erf(z))),
         ("the sigmoid takes z; (1 + tanh z) / 2 is sigmoid(2 z).", x * z.sigmoid()),
         ("the sigmoid takes 2 z and 0.5 still stands before it; (1 + tanh z) / 2 is sigmoid(2 z).", 0.5 * x * (2 * z).sigmoid()),
+        *(("a constant is rounded: keep all digits of sqrt(2/pi) and of 0.044715.", form(c * (x + d * x**3))) for c in (a, 0.8, 0.798, 0.7979, 0.79788) for d in (b, 0.04, 0.045, 0.0447, 0.04472) if (c, d) != (a, b)),
+        ("the cubic term loses its sign: x³ is negative for negative x.", form(a * (x + b * x.abs() ** 3))),
+        ("negative results are cut off: GELU goes down to -0.17.", form(z).clamp(min=0)),
         ("the sign of x is changed: gelu(3) is near 3, gelu(-3) near 0.", form(z) - x),
         ("the result has the wrong sign.", -form(z)),
         ("it is the derivative of GELU, not GELU.", derivative(x)),
@@ -616,10 +627,8 @@ def gelu_dtype(gelu):
     x = torch.linspace(-6, 6, 121, dtype=torch.float64)
     got = call(gelu, x)
     is_tensor(got, (121,), torch.float64)
-    if not equal(got, expected_gelu(x), 1e-11):
-        if equal(got, expected_gelu(x), 1e-6):
-            fail("the result is float64 and only as exact as float32: a step in between is float32, or a constant is rounded.", look=".float(), torch.tensor(...) without dtype, and constants typed by hand: math.sqrt(2 / math.pi) has all digits")
-        close(got, expected_gelu(x), 1e-11)
+    if not equal(got, expected_gelu(x), 1.5e-8):                  # a constant of 8 digits will do
+        fail("the result is float64 and only as exact as float32: a step in between is float32, or a constant is rounded.", look=".float(), torch.tensor(...) without dtype, and constants typed by hand: math.sqrt(2 / math.pi) has all digits")
     keeps_device(gelu, x)
 
 
@@ -663,6 +672,12 @@ def mlp_mistakes(module, x):
         ("the input is added to the result; the residual belongs to the block.", right + x),
         ("x is normalised first; LayerNorm belongs to the block.", expected_mlp(module, F.layer_norm(x, (C,))).detach()),
         ("the result is normalised; LayerNorm belongs to the block.", F.layer_norm(right, (C,))),
+        ("there is leaky ReLU between the layers; GPT-2 has GELU.", F.linear(F.leaky_relu(inner), P, p)),
+        ("there is ELU between the layers; GPT-2 has GELU.", F.linear(F.elu(inner), P, p)),
+        ("GELU's result is multiplied with its input once more, as in a gated MLP; GPT-2 has no gate.", F.linear(tanh_gelu(inner) * inner, P, p)),
+        ("the bias of c_proj is added twice.", right + p),
+        ("the bias of c_fc is added twice.", F.linear(tanh_gelu(inner + b), P, p)),
+        ("c_proj uses the weights of c_fc; it has its own.", F.linear(tanh_gelu(inner), W.T, p)),
         ("c_proj is not applied: the result has 4 * n_embd channels.", tanh_gelu(inner)),
         ("c_proj and GELU are not applied: the result has 4 * n_embd channels.", inner),
         ("x comes back as it is.", x),
@@ -687,6 +702,16 @@ def mlp_parameters(MLP):
     for name, p in module.named_parameters():
         if not p.requires_grad:
             fail(f"{name} does not ask for a gradient: it would never be trained.", look="requires_grad=False")
+
+
+@checks(MLP, "the same result twice")
+def mlp_repeatable(MLP):
+    for mode in (True, False):
+        module = fill(MLP(CONFIG), seed=97).train(mode)
+        x = rand(2, 5, 6, seed=98)
+        first, again = call(applied(module), x), call(applied(module), x)
+        if isinstance(first, torch.Tensor) and not equal(first, again, 0):
+            fail("two calls with the same input differ: something random is at work.", look="dropout, or parameters that are created in forward")
 
 
 @checks(MLP, "values")
@@ -723,15 +748,6 @@ def mlp_positions(MLP):
         fail("a token changes the result at another position: the MLP works on each position by itself.", example=f"a new token at sequence 1, position 2 moves sequence {at[0]}, position {at[1]}")
 
 
-@checks(MLP, "the same result twice")
-def mlp_repeatable(MLP):
-    for mode in (True, False):
-        module = fill(MLP(CONFIG), seed=97).train(mode)
-        x = rand(2, 5, 6, seed=98)
-        if not equal(module(x), module(x), 0):
-            fail("two calls with the same input differ: something random is at work.", look="dropout, or parameters that are created in forward")
-
-
 @checks(MLP, "gradients")
 def mlp_gradients(MLP):
     module = fill(MLP(CONFIG), seed=100)
@@ -753,6 +769,6 @@ def mlp_dtype(MLP):
     x = rand(2, 5, 6, seed=104, dtype=torch.float64)
     got = call(applied(module), x)
     is_tensor(got, (2, 5, 6), torch.float64)
-    if not equal(got, expected_mlp(module, x), 1e-11):
+    if not equal(got, expected_mlp(module, x), 1e-7):             # gelu's constant may have 8 digits
         fail("the result is float64 and only as exact as float32: a step in between is float32.", look=".float(), and tensors that you create without dtype=x.dtype")
     keeps_device(lambda m, x: m(x), module, x)

@@ -3,7 +3,6 @@ import math
 
 import torch
 import torch.nn.functional as F
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from course.checks import checks
 from course.checks.pytorch import (
@@ -1098,15 +1097,6 @@ def cross_entropy_device(cross_entropy):
 # --- cross_entropy_backward ----------------------------------------------------------------------------
 
 
-class IndicesAnywhere(TorchDispatchMode):
-    """A CPU index may write into a tensor on any device, as it may read from it."""
-
-    def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
-        if operation.overloadpacket in (torch.ops.aten.index_put, torch.ops.aten.index_put_):
-            args = (args[0], [i if i is None else i.to(args[0].device) for i in args[1]], *args[2:])
-        return operation(*args, **(kwargs or {}))
-
-
 def cross_entropy_gradient(logits, targets, ignore_index=-100):
     leaf = logits.double().detach().requires_grad_()
     return torch.autograd.grad(F.cross_entropy(leaf, targets, ignore_index=ignore_index), leaf)[0].to(logits.dtype)
@@ -1241,11 +1231,7 @@ def cross_entropy_backward_by_hand(cross_entropy_backward):
 
 @checks(CROSS_ENTROPY_BACKWARD, "the device of the input")
 def cross_entropy_backward_device(cross_entropy_backward):
-    def with_indices_anywhere(*args):
-        with IndicesAnywhere():
-            return cross_entropy_backward(*args)
-
-    keeps_device(with_indices_anywhere, *logits_and_targets())
+    keeps_device(cross_entropy_backward, *logits_and_targets())
 
 
 # --- Linear --------------------------------------------------------------------------------------------
