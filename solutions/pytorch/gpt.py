@@ -13,6 +13,8 @@ from .primitives import cross_entropy, linear
 
 @dataclass
 class GPTConfig:
+    """Sizes of a model; the defaults are GPT-2 small's (Radford et al. 2019)."""
+
     vocab_size: int = 50257
     n_ctx: int = 1024
     n_layer: int = 12
@@ -21,6 +23,11 @@ class GPTConfig:
 
 
 class Block(nn.Module):
+    """One pre-LayerNorm block: (B, T, n_embd) -> the same shape (openai/gpt-2, src/model.py, function block).
+
+    config has n_embd and n_head.
+    """
+
     def __init__(self, config):
         super().__init__()
         self.ln_1 = LayerNorm(config.n_embd)
@@ -35,6 +42,10 @@ class Block(nn.Module):
 
 
 def init_weights(model, n_layer):
+    """Draw the weights anew, in place, by the names of the parameters (Radford et al. 2019, section 2.3).
+
+    Matrices normal with std 0.02, both c_proj of a block 0.02 / sqrt(2 n_layer), biases 0; LayerNorm weights stay.
+    """
     for name, p in model.named_parameters():
         if name.endswith("c_proj.weight"):
             p.data.normal_(0, 0.02 / math.sqrt(2 * n_layer))
@@ -45,6 +56,14 @@ def init_weights(model, n_layer):
 
 
 class GPT(nn.Module):
+    """GPT-2 with its state-dict names; the head is wte.weight itself.
+
+    forward(idx, targets=None): (B, T) int64 -> (logits (B, T, V), mean loss or None). Targets of -100 do not count.
+
+    Raises:
+        ValueError: idx has more than n_ctx columns.
+    """
+
     def __init__(self, config):
         super().__init__()
         self.config = config

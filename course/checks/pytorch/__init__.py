@@ -56,7 +56,7 @@ def call(function, *args, **kwargs):
 
 def argument_names(function, args):
     try:
-        names = list(inspect.signature(function).parameters)
+        names = list(inspect.signature(function.forward if isinstance(function, nn.Module) else function).parameters)
     except (TypeError, ValueError):
         names = []
     return names[: len(args)] + [f"number {i + 1}" for i in range(len(names), len(args))]

@@ -378,6 +378,17 @@ def module_parameters(CausalSelfAttention):
     }, "CausalSelfAttention")
 
 
+@checks(MODULE, "the state dict")
+def module_state_dict(CausalSelfAttention):
+    module = CausalSelfAttention(CONFIG)
+    extra = [name for name in module.state_dict() if name not in dict(module.named_parameters())]
+    if extra:
+        fail(
+            f"the state dict holds {extra[0]}, which is no weight: GPT-2's checkpoint has nothing for it.",
+            look="register_buffer(..., persistent=False), or make the mask in forward",
+        )
+
+
 @checks(MODULE, "values")
 def module_values(CausalSelfAttention):
     module = fill(CausalSelfAttention(CONFIG))

@@ -65,6 +65,8 @@ def filter_close(got, logits, keep, name, known=(), look=""):
     filler = got[~keep].unique() if not keep.all() else got[:0]
     if len(filler) == 1 and filler.isfinite() and torch.equal(got[keep], logits[keep]):
         fail(f"removed logits are {filler.item():g}, expected -inf: they keep a share, and a large one where the others are smaller still.", example=example)
+    if got.is_floating_point() and not torch.isin(got[got > -INF], logits[logits > -INF]).all():
+        fail("the logits that stay are not what they were: fill those that go, and leave the others alone.", example=example)
     fail("the wrong tokens stay.", example=example, look=look)
 
 
@@ -100,6 +102,7 @@ def top_k_mistakes(logits, k):
         ("the result is sorted: each logit must stay in the place of its token.", values.masked_fill(torch.arange(V) >= k, -INF)),
         ("only the k logits come back: the result has a place for each of the V tokens.", values[..., :k]),
         ("the numbers of the k likeliest tokens come back, not the logits of all.", places[..., :k]),
+        ("the order of a sort is taken for ranks: order[i] is the token at place i, not the place of token i.", kept_only(logits, places < k)),
         ("a mask comes back, not logits: fill the logits with -inf where a token goes.", right),
         ("a mask comes back, not logits: fill the logits with -inf where a token goes.", ~right),
     ]
@@ -277,6 +280,9 @@ def top_p_mistakes(logits, p):
             ("probabilities are taken and summed over the batch (dim 0); each row sums over its own V tokens (dim -1).", kept_only(logits, across)),
             ("the whole batch is treated as one distribution; each row sums to 1 by itself.", kept_only(logits, flat)),
             ("the softmax runs over the batch (dim 0); each row must sum to 1 over its V tokens (dim -1).", place_back(order, ordered.masked_fill(normalised.cumsum(-1) - normalised >= p, -INF))),
+            ("all rows keep as many tokens as the row that needs most; each row has its own number.", kept_only(logits, top_k_keeps(logits, int(right.sum(-1).max())))),
+            ("all rows keep as many tokens as the row that needs fewest; each row has its own number.", kept_only(logits, top_k_keeps(logits, int(right.sum(-1).min())))),
+            ("all rows keep as many tokens as the first row; each row has its own number.", kept_only(logits, top_k_keeps(logits, int(right.reshape(-1, right.shape[-1])[0].sum())))),
             ("the first row decides for all rows; each row has its own set.", kept_only(logits, right.reshape(-1, right.shape[-1])[0].expand_as(right))),
         ]
     return found
@@ -498,7 +504,7 @@ def sample_text(sample):
         share = (got[:, 5:] == likeliest).double().mean().item()
         if share < 0.9:
             fail(
-                "the tokens look drawn at random where one token has all the probability. Is the softmax missing, or over another axis?",
+                "one token has all the probability, and others are drawn. Is the softmax missing, or over another axis?",
                 example=f"{share:.0%} of the new tokens are the one that is certain, expected all",
                 look="what torch.multinomial gets: probabilities, so that the softmax comes first, over the V tokens (dim -1); and which logits: those of the last position",
             )
@@ -626,6 +632,8 @@ def draw_mistakes(z, T, k, p):
         ("the logits of removed tokens are 0 and not -inf: they keep a share.", hot.masked_fill(removed, 0).softmax(-1)),
         ("top_k keeps one token too many.", kept(hot, k and k + 1, p).softmax(-1)),
         ("top_k drops the k-th token.", kept(hot, k and max(k - 1, 1), p).softmax(-1)),
+        ("top_p is turned round: what stays reaches 1 - p.", kept(hot, k, p and 1 - p).softmax(-1)),
+        ("top_k and top_p choose among the least likely tokens.", kept_only(hot, kept(-hot, k, p) > -INF).softmax(-1)),
         ("top_p removes the token that carries the sum past p.", kept_only(k_of_hot, one_less(k_of_hot, p)).softmax(-1)),
     ]
 
@@ -864,9 +872,13 @@ def walk(model, chunks, mistake=""):
             q, k, v = (p.unflatten(-1, (block.attn.n_head, -1)).transpose(1, 2) for p in block.attn.c_attn(a).chunk(3, dim=-1))
             if mistake == "order kqv":
                 q, k = k, q
+            if mistake == "order qvk":
+                k, v = v, k
+            if mistake == "split by reshape":
+                q, k, v = (p.transpose(1, 2).reshape(p.shape) for p in (q, k, v))
             slot = 0 if mistake == "shared" else layer
             K, W = k, v
-            if past[slot] is not None and mistake != "forgets":
+            if past[slot] is not None and mistake != "forgets" and not (mistake == "first layer only" and layer):
                 old_k, old_v = past[slot]
                 K = torch.cat((k, old_k) if mistake == "new first" else (old_k, k), dim=2)
                 W = torch.cat((v, old_v) if mistake == "new first" else (old_v, v), dim=2)
@@ -880,15 +892,20 @@ def walk(model, chunks, mistake=""):
             n = K.shape[2]
             shift = {"top left": 0, "no mask": n, "no mask on top": n - T if held == 0 else n, "top left in chunks": 0 if T > 1 else n - T, "itself hidden": n - T - 1, "one ahead": n - T + 1}.get(mistake, n - T)
             mask = torch.ones(T, n, dtype=torch.bool).tril(shift)
+            if mistake == "wrong way round":
+                mask = torch.ones(T, n, dtype=torch.bool).triu(n - T)
             if mistake == "own position only":
                 mask = torch.eye(n, dtype=torch.bool)[-T:]
             q = q * (math.sqrt(q.shape[-1]) if mistake == "no scale" else 1)
             y = F.scaled_dot_product_attention(q, K, W, attn_mask=mask).nan_to_num(0)
+            into = x
             y = y.reshape(B, T, -1) if mistake == "merged by reshape" else y.transpose(1, 2).flatten(2)
             y = y if mistake == "no c_proj" else block.attn.c_proj(y)
             x = y if mistake == "no residual" else a + y if mistake == "residual of ln_1" else x + y
             if mistake != "no mlp":
-                x = x + block.mlp(x if mistake == "no ln_2" else block.ln_2(x))
+                source = into if mistake == "parallel" else x
+                m = block.mlp(source if mistake == "no ln_2" else block.ln_1(source) if mistake == "ln_1 for ln_2" else block.ln_2(source))
+                x = m if mistake == "no mlp residual" else block.ln_2(x) + m if mistake == "residual of ln_2" else x + m
         held += T
         x = x if mistake == "no ln_f" else model.ln_f(x)
         out.append(x if mistake == "no head" else F.linear(x, model.wte.weight))
@@ -910,6 +927,7 @@ MASKS = [
     ("the mask is aligned at the top left: several new queries are the LAST positions, and see all that the cache holds.", "top left in chunks"),
     ("the mask is shifted by one: a token does not see itself.", "itself hidden"),
     ("the mask is shifted by one: a token sees the one behind it.", "one ahead"),
+    ("the mask is the wrong way round: tokens see the future and not the past.", "wrong way round"),
 ]
 PARTS = [
     ("ln_1 is left out before the attention.", "no ln_1"),
@@ -920,7 +938,13 @@ PARTS = [
     ("the MLP of the blocks is left out.", "no mlp"),
     ("attn.c_proj is left out after the heads are merged.", "no c_proj"),
     ("the residual x + ... around the attention is missing.", "no residual"),
+    ("the residual x + ... around the MLP is missing.", "no mlp residual"),
     ("the residual adds the output of ln_1, not its input.", "residual of ln_1"),
+    ("the residual adds the output of ln_2, not its input.", "residual of ln_2"),
+    ("ln_1 stands where ln_2 belongs, before the MLP.", "ln_1 for ln_2"),
+    ("attention and MLP both start from the input of the block: the MLP works on what the attention has added to.", "parallel"),
+    ("the heads mix positions when they are split.", "split by reshape"),
+    ("c_attn gives q, k and v in this order; k and v are swapped.", "order qvk"),
     ("c_attn gives q, k and v in this order; q and k are swapped.", "order kqv"),
     ("the scores are not divided by sqrt(head_dim).", "no scale"),
     ("the heads are merged without swapping time and heads back.", "merged by reshape"),
@@ -932,6 +956,7 @@ STORES = [
     ("the keys are kept and the values are not: the old positions give zeros.", "values forgotten"),
     ("values stand in the place of the old keys.", "values for keys"),
     ("keys stand in the place of the old values.", "keys for values"),
+    ("only the first layer looks at the past: each layer keeps keys and values of its own.", "first layer only"),
     ("new keys are put before the old ones: the mask then takes the old for the new.", "new first"),
     ("each token attends to itself alone.", "own position only"),
 ]
@@ -1124,6 +1149,14 @@ def cache_end(KVCache):
             fail("the cache takes more than n_ctx positions without a word: there is no position embedding for them. Raise ValueError.", example=example)
         if cache.length != first:
             fail(f"after the ValueError the length is {cache.length}, expected {first}: look before you advance it.", example=example)
+        if first == 9:
+            rest = cache.forward(idx[:, 9:])
+            if not isinstance(rest, torch.Tensor) or not equal(rest, whole(model, idx)[:, 9:], 1e-5):
+                fail(
+                    "after the ValueError the cache is damaged: two tokens that do fit get wrong logits.",
+                    example=example,
+                    look="where ValueError is raised: before any layer has stored its keys",
+                )
 
 
 @checks(CACHE, "the past is not computed again")
@@ -1183,6 +1216,8 @@ def cache_leaves_alone(KVCache):
     fed(cache, cut(idx[:, 4:], [1, 3]))
     if not torch.equal(first, copy):
         fail("logits that were handed out earlier change with later calls: they share memory with the cache.")
+    if model.training or any(m.training for m in model.modules()):
+        fail("the model comes back in training mode, and it was in eval mode.", look="calls of train() and eval(): the cache needs neither")
     for name, p in model.state_dict().items():
         if name not in before or not torch.equal(p, before[name]):
             fail(f"the model's {name} is changed by the cache.", look="operations in place on what wte, wpe or a layer gives you")

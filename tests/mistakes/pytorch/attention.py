@@ -643,6 +643,13 @@ class MaskStaysOnCPU(Base):
         return good.attention(q, k, v, good.causal_mask(q.shape[-2], k.shape[-2]))
 
 
+@wrong(MODULE, "the state dict holds mask")
+class MaskInTheStateDict(Base):
+    def __init__(self, config):
+        super().__init__(config)
+        self.register_buffer("mask", torch.ones(config.n_ctx, config.n_ctx, dtype=torch.bool).tril())
+
+
 @wrong(MODULE, "no gradient reaches c_attn")
 class WeightsOutOfReach(Base):
     def heads(self, x):
@@ -685,7 +692,7 @@ class HeadByHead(Base):
 class MaskAsBuffer(Base):
     def __init__(self, config):
         super().__init__(config)
-        self.register_buffer("mask", torch.ones(config.n_ctx, config.n_ctx, dtype=torch.bool).tril())
+        self.register_buffer("mask", torch.ones(config.n_ctx, config.n_ctx, dtype=torch.bool).tril(), persistent=False)
 
     def attend(self, q, k, v):
         T = q.shape[-2]
