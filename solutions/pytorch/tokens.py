@@ -6,10 +6,15 @@ import regex
 import torch
 
 # How GPT-2 cuts text before merging (openai/gpt-2, src/encoder.py): words keep the space before them.
-WORDS = regex.compile(r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+")
+WORDS = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 
 
 class CharTokenizer:
+    """One id for each symbol of a text, 0 to V - 1 in sorted order.
+
+    encode(str) -> list of ids, ValueError for a symbol the text did not have; decode(ids) -> str.
+    """
+
     def __init__(self, text):
         self.symbols = sorted(set(text))                      # id -> symbol
         self.ids = {symbol: i for i, symbol in enumerate(self.symbols)}
@@ -25,6 +30,7 @@ class CharTokenizer:
 
 
 def merge_pair(ids, pair, new):
+    """A new list: ids with new in the place of every pair, from left to right, without overlaps."""
     merged = []
     i = 0
     while i < len(ids):
@@ -46,14 +52,20 @@ def split_special(text, special_tokens):
 
 
 def train_bpe(text, vocab_size, special_tokens=()):
+    """Byte-level BPE (Sennrich et al. 2016): merge the most frequent pair, again and again.
+
+    Returns vocab, id -> bytes (256 bytes, merged tokens, special tokens), and merges, pairs of bytes in the order
+    of learning. Of equally frequent pairs the greater pair of bytes wins (Stanford CS336, assignment 1).
+    ValueError if vocab_size has no room for bytes and special tokens. Ends early when no pair is left.
+    """
     n_merges = vocab_size - 256 - len(special_tokens)
     if n_merges < 0:
-        raise ValueError(f"vocab_size {vocab_size} is too small: 256 bytes and {len(special_tokens)} special tokens need {vocab_size - n_merges}")
+        raise ValueError(f"vocab_size {vocab_size} has no room for 256 bytes and {len(special_tokens)} special tokens")
     vocab = {i: bytes([i]) for i in range(256)}
     counts = Counter()                                        # word -> how often
     for piece in split_special(text, special_tokens):
         if piece not in special_tokens:
-            counts.update(WORDS.findall(piece))
+            counts.update(regex.findall(WORDS, piece))
     words = [list(word.encode("utf-8")) for word in counts]   # each as a list of ids
     times = list(counts.values())
 
@@ -89,6 +101,12 @@ def train_bpe(text, vocab_size, special_tokens=()):
 
 
 class BPETokenizer:
+    """Text to ids and back with what train_bpe returned, as GPT-2 does it (openai/gpt-2, src/encoder.py).
+
+    encode(str) -> list of ids, for any text; decode(ids) -> str, U+FFFD for bytes that are no UTF-8.
+    Special tokens must be in vocab; each becomes one id.
+    """
+
     def __init__(self, vocab, merges, special_tokens=()):
         self.vocab = vocab                                    # id -> bytes
         self.ids = {token: i for i, token in vocab.items()}
@@ -113,7 +131,7 @@ class BPETokenizer:
             if piece in self.special_tokens:
                 ids.append(self.ids[piece.encode("utf-8")])
                 continue
-            for word in WORDS.findall(piece):
+            for word in regex.findall(WORDS, piece):
                 if word not in self.seen:
                     self.seen[word] = self.encode_word(word)
                 ids.extend(self.seen[word])
@@ -125,17 +143,30 @@ class BPETokenizer:
 
 
 def save_tokens(path, ids):
+    """Write ids to a file, two bytes each, and return it as a read-only memory map (N,) uint16.
+
+    ValueError for no ids at all, or an id that is not in 0 to 65535; nothing is written then.
+    """
     ids = np.asarray(ids)
-    if ids.max(initial=0) > 65535 or ids.min(initial=0) < 0:
+    if ids.size == 0:
+        raise ValueError("there are no tokens to save")
+    if ids.max() > 65535 or ids.min() < 0:
         raise ValueError("uint16 holds ids 0 to 65535: this vocabulary needs a wider dtype")
     ids.astype(np.uint16).tofile(path)
     return np.memmap(path, dtype=np.uint16, mode="r")
 
 
 def get_batch(tokens, batch_size, n_ctx, generator=None):
+    """Random windows x and their targets y, one step later: int64, both (batch_size, n_ctx).
+
+    tokens: (N,) integers, for example a uint16 memory map; every window is equally likely.
+    ValueError if N < n_ctx + 1.
+    """
     if len(tokens) < n_ctx + 1:
-        raise ValueError(f"{len(tokens)} tokens are too few: one window of n_ctx = {n_ctx} and its targets need {n_ctx + 1}")
+        raise ValueError(f"{len(tokens)} tokens are too few: a window of n_ctx = {n_ctx} needs one more, its last target")
     starts = torch.randint(len(tokens) - n_ctx, (batch_size,), generator=generator)   # (B,)
     windows = [np.asarray(tokens[s : s + n_ctx + 1], dtype=np.int64) for s in starts.tolist()]
     windows = torch.from_numpy(np.stack(windows))             # (B, T + 1)
-    return windows[:, :-1], windows[:, 1:]                    # y is x one step later
+    x = windows[:, :-1].contiguous()                          # (B, T)
+    y = windows[:, 1:].contiguous()                           # y is x one step later
+    return x, y
