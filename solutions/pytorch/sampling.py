@@ -8,12 +8,19 @@ from .primitives import linear, softmax
 
 
 def keep_top_k(logits, k):
+    """(..., V) -> (..., V): the k largest of each row as they are, -inf for the rest. k beyond V keeps all (Fan et al. 2018)."""
     k = min(k, logits.shape[-1])
     kth = logits.topk(k, dim=-1).values[..., -1:]             # (..., 1), the smallest that stays
     return logits.masked_fill(logits < kth, -math.inf)
 
 
 def keep_top_p(logits, p):
+    """(..., V) -> (..., V): the fewest likeliest tokens whose probabilities reach p, -inf for the rest; 0 < p <= 1.
+
+    At least one token stays (Holtzman et al. 2020, section 3.1).
+    """
+    if p >= 1:
+        return logits                                         # a sum rounded up to 1 must not cost the last tokens
     ordered, order = logits.sort(dim=-1, descending=True)     # (..., V)
     probs = softmax(ordered, dim=-1)
     before = probs.cumsum(dim=-1) - probs                     # probability of all likelier tokens
@@ -22,6 +29,12 @@ def keep_top_p(logits, p):
 
 
 class KVCache:
+    """Keys and values of the positions that a GPT has seen, so that a new token costs one position.
+
+    length: positions held. reset(): forget them. forward(idx): (B, T) new tokens -> (B, T, V) logits, equal to
+    those of the model on everything fed since the last reset; ValueError if this would exceed n_ctx.
+    """
+
     def __init__(self, model):
         self.model = model
         self.reset()
@@ -75,12 +88,19 @@ def next_logits(model, idx, cache=None):
     return cache.forward(idx[:, cache.length :])[:, -1]
 
 
-@torch.no_grad()
 def sample(model, idx, max_new_tokens, temperature=1.0, top_k=None, top_p=None, generator=None, cache=None):
+    """(B, T) int64 -> (B, T + max_new_tokens): idx, and behind it tokens drawn one by one.
+
+    Temperature first, then top-k, then top-p; temperature 0 takes the likeliest. The model runs in eval mode and
+    is handed back as it was. A KVCache makes it faster and changes nothing else.
+    """
+    if cache is not None:
+        cache.reset()                                         # it may still hold another prompt
     was_training = model.training
     model.eval()
     for _ in range(max_new_tokens):
-        logits = next_logits(model, idx, cache)               # (B, V)
+        with torch.no_grad():
+            logits = next_logits(model, idx, cache)           # (B, V)
         if temperature == 0:
             new = logits.argmax(dim=-1, keepdim=True)         # (B, 1)
         else:
