@@ -7,6 +7,13 @@ import torch
 
 
 class AdamW:
+    """Adam with decoupled weight decay (Loshchilov and Hutter 2019, algorithm 2).
+
+    params: an iterable of parameters, of which those with 2 or more dimensions decay, or a list of dicts
+    {"params": ..., and any of "lr", "betas", "eps", "weight_decay"}, taken as given.
+    Settings are read from param_groups at every step. Parameters without a gradient are left alone.
+    """
+
     def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01):
         params = list(params)
         if isinstance(params[0], dict):
@@ -55,10 +62,15 @@ class AdamW:
         self.state = {}
         for p, state in zip(params, saved["state"], strict=True):
             if state is not None:
-                self.state[p] = {"step": state["step"], "m": state["m"].clone(), "v": state["v"].clone()}
+                m, v = (torch.zeros_like(p).copy_(state[name]) for name in "mv")   # on the device of p
+                self.state[p] = {"step": state["step"], "m": m, "v": v}
 
 
 def clip_grad_norm(params, max_norm):
+    """Scale all gradients in place so that their norm, as one vector, is at most max_norm (Pascanu et al. 2013).
+
+    Returns the norm before, a tensor of shape (). At least one of params must have a gradient.
+    """
     grads = [p.grad for p in params if p.grad is not None]
     norm = torch.stack([(g * g).sum() for g in grads]).sum().sqrt()   # of all gradients as one vector
     scale = max_norm / (norm + 1e-6)
@@ -69,6 +81,10 @@ def clip_grad_norm(params, max_norm):
 
 
 def accumulate(model, batches):
+    """Add the gradient of the mean loss over a list of equally large micro-batches (x, y) to .grad.
+
+    model(x, y) gives (logits, loss). Returns the mean loss, a float. Needs the memory of one micro-batch.
+    """
     total = 0.0
     for x, y in batches:                                      # micro-batches of one size
         _, loss = model(x, y)
@@ -79,6 +95,10 @@ def accumulate(model, batches):
 
 
 def cosine_lr(it, max_lr, min_lr, warmup, total):
+    """Learning rate of iteration it = 0, 1, ... (warmup; cosine of Loshchilov and Hutter 2017).
+
+    it < warmup: max_lr (it + 1) / (warmup + 1); from warmup to total: down from max_lr to min_lr; then min_lr.
+    """
     if it < warmup:
         return max_lr * (it + 1) / (warmup + 1)
     if it >= total:
@@ -88,6 +108,10 @@ def cosine_lr(it, max_lr, min_lr, warmup, total):
 
 
 def save_checkpoint(path, model, optimizer, it):
+    """Write all that a run needs to go on: a dict with "model", "optimizer", "it" and "rng" (torch.get_rng_state()).
+
+    path: str or Path. A save that is interrupted leaves the file that was there before as it was.
+    """
     state = {
         "model": model.state_dict(),
         "optimizer": optimizer.state_dict(),
@@ -100,7 +124,8 @@ def save_checkpoint(path, model, optimizer, it):
 
 
 def load_checkpoint(path, model, optimizer):
-    state = torch.load(path, weights_only=True)
+    """Put what save_checkpoint wrote back into model, optimizer and PyTorch's random numbers; returns it."""
+    state = torch.load(path, map_location="cpu", weights_only=True)   # data only, no code
     model.load_state_dict(state["model"])
     optimizer.load_state_dict(state["optimizer"])
     torch.set_rng_state(state["rng"])

@@ -68,6 +68,7 @@ WARMUP_MISTAKES = [
     ("the warmup runs down and not up.", rise(lambda it, w: 1 - it / (w + 1))),
     ("the warmup climbs from min_lr; it starts near 0.", lambda it, a, b, w, n: b + (a - b) * (it + 1) / (w + 1) if it < w else schedule(it, a, b, w, n)),
     ("the warmup climbs to min_lr; it climbs to max_lr.", lambda it, a, b, w, n: b * (it + 1) / (w + 1) if it < w else schedule(it, a, b, w, n)),
+    ("the warmup is cut off at min_lr; it starts near 0.", lambda it, a, b, w, n: max(b, schedule(it, a, b, w, n))),
     ("during warmup the rate is 0.", rise(lambda it, w: 0.0)),
     ("the number of warmup steps is counted off by one: at it = warmup - 1 the cosine is already at work.", lambda it, a, b, w, n: schedule(it, a, b, w, n) if it < w - 1 else fall(cosine)(max(it, w), a, b, w, n)),
 ]
@@ -85,6 +86,7 @@ COSINE_MISTAKES = [
     ("the cosine covers only a quarter wave: at the end of the way its angle must be pi, with 1 + cos halved.", fall(lambda s: math.cos(math.pi / 2 * min(s, 1)))),
     ("the cosine covers a whole wave: at the end of the way its angle must be pi.", fall(lambda s: (1 + math.cos(2 * math.pi * min(s, 1))) / 2)),
     ("pi is missing in the cosine: at the end of the way its angle is 1.", fall(lambda s: (1 + math.cos(min(s, 1))) / 2)),
+    ("the angle of the cosine is in degrees; math.cos wants radians: pi times the share.", fall(lambda s: (1 + math.cos(180 * min(s, 1))) / 2)),
     ("the cosine counts from iteration 0; it starts when the warmup is over: (it - warmup).", fall(cosine, start=0)),
     ("the cosine is stretched over total steps; warmup has used some of them: total - warmup.", fall(cosine, stop=lambda w, n: w + n)),
     ("the cosine ends one iteration early: the way is total - warmup long.", fall(cosine, stop=lambda w, n: n - 1)),
@@ -382,12 +384,15 @@ def trajectory_is(AdamW, gradients, mistakes, atol=3e-6, name="the parameter", s
     p = after_steps(AdamW, start, gradients, **settings)
     want = adamw(start, gradients, **settings).float()
     if equal(p, start, 0) and not equal(want, start, atol):
-        fail("step leaves the parameter as it was.", look="an update that makes a new tensor (p = p - ...) and never reaches p: operations in place such as p.sub_(...) do")
+        fail("step leaves the parameter as it was.", look="an update that makes a new tensor (p = p - ...) and never reaches p, or m and v that are used before the gradient has entered them")
     if not p.isfinite().all():
-        fail("the parameter is nan or inf after a step.", look="t = 0 at the first step makes 1 - beta**t zero; and the root of a negative number")
+        fail("the parameter is nan or inf after a step.", look="t = 0 at the first step makes 1 - beta**t zero; and the root of a negative number, as when m and v are one tensor")
     if more and not equal(p, want, atol):
         longer = [*gradients, *more]
-        close(after_steps(AdamW, start, longer, **settings), adamw(start, longer, **settings).float(), atol, name=f"the parameter after {len(longer)} steps", known=known_steps(start, longer, mistakes, **settings), look=look)
+        later = after_steps(AdamW, start, longer, **settings)
+        for words, value in known_steps(start, longer, mistakes, **settings):
+            if equal(later, value, 1e-5):
+                close(p, want, atol, name=name, known=[(words, p)], look=look)
     close(p, want, atol, name=name, known=known_steps(start, gradients, mistakes, **settings), look=look)
 
 
@@ -754,7 +759,8 @@ def clip_mistakes(gradients, max_norm):
     gradients = [g for g in gradients if g is not None]
     g = flat(gradients)
     norm = g.norm()
-    cut = [
+    matrices = [g for g in gradients if g.dim() >= 2]
+    return [
         ("the gradients are not changed: they must be scaled in place.", g),
         ("every tensor is clipped by its own norm: the direction changes. One norm of all of them, one scale for all.", flat([x * min(1, max_norm / x.norm().item()) for x in gradients])),
         ("entries are cut to [-max_norm, max_norm]; the whole vector is scaled.", g.clamp(-max_norm, max_norm)),
@@ -776,8 +782,9 @@ def clip_mistakes(gradients, max_norm):
         ("only the first tensor is scaled.", flat([gradients[0] * (max_norm / norm.item()), *gradients[1:]])),
         ("only the last tensor is scaled.", flat([*gradients[:-1], gradients[-1] * (max_norm / norm.item())])),
         ("small gradients are scaled up to max_norm; they stay as they are.", g * (max_norm / norm.item())),
+        ("entries are cut from above; the whole vector is scaled, and negative entries with it.", g.clamp(max=max_norm)),
+        ("biases are left out: all gradients count and all are scaled.", flat([x * min(1, max_norm / flat(matrices).norm().item()) if x.dim() >= 2 else x for x in gradients])),
     ]
-    return cut
 
 
 def clip_is(clip_grad_norm, gradients, max_norm, look="", given=list):
@@ -962,7 +969,8 @@ def accumulate_gradient(accumulate):
             ("the gradient so far is divided again at each micro-batch: divide the loss, not .grad.", halving),
             ("the sign is wrong.", -want),
             ("backward runs twice on each micro-batch.", want * 2),
-        ])
+            ("each loss is divided by its own place in the list; by the number of all is meant.", sum(gradients_of([pair])[0] / (i + 1) for i, pair in enumerate(batches))),
+        ], look="what else changes .grad in the loop: clipping comes after it, when the gradient is whole")
 
 
 @checks(ACCUMULATE, "the loss that is returned")
@@ -1104,7 +1112,9 @@ def file_holds(save_checkpoint):
         fail(f'"model" should hold model.state_dict() and holds {what}.')
     if not tree_equal(state["optimizer"], optimizer):
         fail('"optimizer" should hold optimizer.state_dict() and holds something else.', look="all of it: moments, step counts and settings")
-    if state["it"] != 7 or isinstance(state["it"], bool):
+    if not isinstance(state["it"], int) or isinstance(state["it"], bool):
+        fail(f'"it" is a {type(state["it"]).__name__}; the int that is given is meant.')
+    if state["it"] != 7:
         near = " The number that is given is kept as it is." if state["it"] in (6, 8) else ""
         fail(f'"it" is {state["it"]}, expected 7.{near}')
     if not tree_equal(state["rng"], random):
