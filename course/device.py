@@ -13,15 +13,33 @@ def torch_device():
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def banner():
-    """One line: the machine, threads and versions that the figures beside it come from."""
-    import torch
+def mindspore_target():
+    """"Ascend" where MindSpore finds one, else "CPU". Never raises, and selects nothing.
 
-    device = torch.cuda.get_device_name() if torch.cuda.is_available() else f"CPU {platform.machine()}"
-    return (
-        f"{device}, {os.cpu_count()} cores, {torch.get_num_threads()} PyTorch threads, "
-        f"torch {metadata.version('torch')}, Python {platform.python_version()}"
-    )
+    Where MindSpore cannot be imported it says "CPU" too; the import itself then tells the reason.
+    """
+    try:
+        import mindspore as ms
+
+        return "Ascend" if ms.device_context.ascend.is_available() else "CPU"
+    except Exception:
+        return "CPU"
+
+
+def banner():
+    """One line: the machine, threads and versions that the figures beside it come from.
+
+    Only frameworks that are imported already are named.
+    """
+    words = [f"{os.cpu_count()} cores {platform.machine()}", f"Python {platform.python_version()}"]
+    if "torch" in sys.modules:
+        import torch
+
+        device = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
+        words.append(f"torch {metadata.version('torch')} on {device} with {torch.get_num_threads()} threads")
+    if "mindspore" in sys.modules:
+        words.append(f"mindspore {metadata.version('mindspore')} on {mindspore_target()}")
+    return ", ".join(words)
 
 
 def keep_freed_memory():

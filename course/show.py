@@ -42,6 +42,7 @@ def bars(values, title, y_label):
     drawn = axes.bar(list(values), list(values.values()), color=BLUE, width=0.6)
     axes.bar_label(drawn, fmt="%.3g")
     axes.grid(axis="x", visible=False)
+    axes.margins(y=0.12)                                      # room for the number above the tallest bar
     axes.set(title=title, ylabel=y_label)
     finish()
 

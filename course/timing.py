@@ -13,6 +13,7 @@ class Timing:
     name: str
     first: float
     seconds: list
+    banner: str = ""   # of the process it was measured in, where that is another one
 
     @property
     def median(self):
@@ -61,10 +62,11 @@ def measure(candidates, seconds=2.0, warmup=2, least=5, most=200, wait=None):
 
 
 def report(timings, base=None):
-    """The timings as lines of text: the banner, then median, quartiles and ratio to `base` (default: the first)."""
+    """The timings as lines of text: where from, then median, quartiles and ratio to `base` (default: the first)."""
     base = timings[base or next(iter(timings))].median
     width = max(len(name) for name in timings)
-    lines = [banner(), f"{'':{width}}   median ms   quartiles ms        ratio"]
+    sources = list(dict.fromkeys(t.banner or banner() for t in timings.values()))
+    lines = [*sources, f"{'':{width}}   median ms   quartiles ms        ratio"]
     for name, timing in timings.items():
         low, high = timing.quartiles
         lines.append(f"{name:{width}}  {1e3 * timing.median:10.3f}   {1e3 * low:.3f} ... {1e3 * high:.3f}   {timing.median / base:8.2f}")

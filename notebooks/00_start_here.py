@@ -68,8 +68,9 @@ print(run("pytorch.warmup.average_past", mean_over_everything).message)
 # - `for example` gives one number that is wrong, beside the one expected,
 # - `look at` says where to look. It does not say what to write.
 #
-# Checks run in the order in which a teacher would speak. Mend the first thing, run both cells again, and listen to the
-# next. Last, someone whose code stops with an error. The verdict points at the line in that person's cell.
+# The numbers in the example come from an x that the check makes, not from the x above. Checks run in the order in which a
+# teacher would speak. Mend the first thing, run both cells again, and listen to the next. Last, someone whose code stops
+# with an error. The verdict points at the line in that person's cell.
 
 # %%
 def with_a_typo(x):
@@ -80,6 +81,9 @@ def with_a_typo(x):
 print(run("pytorch.warmup.average_past", with_a_typo).message)
 
 # %% [markdown]
+# One check of seven passes for code that never runs to its end: it asks for nothing but that no tensor is made on the wrong
+# device. Only the first failure is shown, so look there and not at the count.
+#
 # ## 2. Your turn: averages over the past
 #
 # Think of x as a sentence: T positions, a vector of C numbers for each. A language model reads from left to right, so

@@ -185,8 +185,8 @@ print(len(ids), "tokens before,", len(merge_pair(ids, (97, 110), 256)), "after")
 # If merges could cross from word to word, tokens like `e t` or `dog.` would fill the vocabulary: the ends of many
 # words with the starts of many others. GPT-2 therefore cuts the text into words first, and merges inside a word only.
 # A word takes the space before it along, so ` the` in the middle of a line is one piece. The pattern is GPT-2's
-# (openai/gpt-2, src/encoder.py). `\p{L}` means a letter of any script and `\p{N}` a digit, which the package `regex`
-# knows and Python's own `re` does not.
+# (openai/gpt-2, src/encoder.py). `\p{L}` means a letter of any script and `\p{N}` a digit or another sign for a
+# number, which the package `regex` knows and Python's own `re` does not.
 #
 # Then there are special tokens, which are no text: `<|endoftext|>` tells GPT-2 where a document ends. Each is one
 # token, whatever merges say. `split_special` cuts a text at them. Both are given, to be used in your code.
@@ -230,8 +230,8 @@ print(split_special("one<|endoftext|>two", ("<|endoftext|>",)))
 # part with first part: `(b"s", b"t")` before `(b"e", b"s")`. This is the rule of Stanford's CS336, assignment 1.
 #
 # The plain way counts all pairs anew for each merge. It passes the checks, and for this lesson's 100,000 characters
-# and 500 merges it takes about ten seconds. Once it works, think about which words a merge changes, and which counts with
-# them: that brings it below one second.
+# and 500 merges it takes ten to twenty seconds. Once it works, think about which words a merge changes, and which counts
+# with them: that brings it to about a second or less.
 #
 # <details><summary>Hint 1</summary>
 #

@@ -90,7 +90,9 @@ show.finish()
 
 # %% [markdown]
 # Read the curves from right to left. At first the error falls: by two decades for each decade of $h$ with two sides,
-# by one with one side. Then rounding takes over and it rises again. In float64 the valley of the central difference
+# by one with one side. Then rounding takes over and it rises again. (At the left end of the float32 curve it is flat: $h$ is
+# too small to change $x$ at all, the measured slope is 0, and the error is the slope itself, 8.67.) In float64 the valley of
+# the central difference
 # lies near $10^{-5}$ and ten digits deep. In float32 it ends at four digits, too few to tell a small mistake from
 # rounding. This is why gradients are checked in float64.
 #
@@ -139,8 +141,8 @@ compare(lambda x: cube(x).sum(), {"x": x}, [2 * x * x])      # a mistake, to see
 # |---|---|---|
 # | x | (..., d_in) | any number of leading axes: (N, d_in), (B, T, d_in), or a single vector |
 # | weight | (d_out, d_in) | row j makes output j |
-# | bias | (d_out,) or None | |
-# | result | (..., d_out) | |
+# | bias | (d_out,) or None | one number for each output; None for no bias |
+# | result | (..., d_out) | y |
 #
 # The weight is stored (d_out, d_in), as in `nn.Linear`, and so it is transposed in the product. A square weight
 # hides a forgotten transpose: the shapes fit and the numbers are wrong. Test with d_in ≠ d_out.
@@ -708,9 +710,13 @@ print(f"uniform guess:      {cross_entropy(uniform, targets):.3f}")
 sure = uniform.clone()
 sure[torch.arange(3), targets[:3]] = 20.0
 print(f"sure and right:     {cross_entropy(sure, targets):.3f}")
-print(f"sure and wrong:     {cross_entropy(sure, targets.roll(1)):.3f}")
+others = torch.tensor([3, 1, 5, -100])                                 # (N=4,), tokens it ruled out
+print(f"sure and wrong:     {cross_entropy(sure, others):.3f}")
 
 # %% [markdown]
+# Knowing nothing costs $\ln V$. Being sure of the wrong token costs as much as its logit lies below the largest, here 20:
+# a loss above $\ln V$ is worse than no model at all.
+#
 # Two mistakes with this function make no noise. The first: shares instead of logits. The softmax is then taken twice,
 # and since shares lie between 0 and 1, the second one cannot get sharp. Even a model that is always right and sure
 # keeps a loss of about $\ln V - 1$:
@@ -808,9 +814,9 @@ print("gradient:", [round(n, 2) for n in gradient.tolist()])
 _, axes = show.figure(width=8, columns=2)
 tokens = ["0", "1", "2", "3 (came)", "4"]
 axes[0].bar(tokens, shares, color=show.BLUE)
-axes[0].set(title="shares p", ylim=(-0.9, 0.9))
+axes[0].set(title="shares p", xlabel="token", ylim=(-0.9, 0.9))
 axes[1].bar(tokens, gradient, color=[show.ORANGE if n < 0 else show.BLUE for n in gradient])
-axes[1].set(title="gradient p - Y", ylim=(-0.9, 0.9))
+axes[1].set(title="gradient p - Y", xlabel="token", ylim=(-0.9, 0.9))
 show.finish()
 
 # %% [markdown]
@@ -893,6 +899,9 @@ for d_in in (16, 256, 4096):
 #
 # Which loss do you expect at step 0? And what is the best that any model of pairs can reach? The second can be
 # counted: give each next character its true frequency after the one before. That floor is computed below as well.
+#
+# A step subtracts 10 times the gradient. The factor is large because the gradient is a mean over 20,000 positions, of which
+# each row of the table sees only its own.
 
 # %%
 text = corpus.load("shakespeare")[:20_001]

@@ -177,8 +177,8 @@ print(f"the rows that are wanted, 768 wide: {4 * 8 * 1024 * 768 / 1e6:.0f} MB")
 print(f"GPT-2 small's token table: {50257 * 768:,} of its 124,439,808 parameters")
 
 # %% [markdown]
-# Predict before you run: 512 ids, a table of 1250 rows and one of 10,000, both of width 128. By what factor is the look-up faster than the product, and does the
-# factor grow with V?
+# Predict before you run: 512 ids, a table of 1250 rows and one of 10,000, both of width 128. By what factor is the look-up
+# faster than the product, and does the factor grow with V?
 
 # %% tags=["nbval-ignore-output"]
 def by_product(idx, weight):
@@ -211,7 +211,8 @@ print("8 times the vocabulary costs the product more than twice as much:", grows
 #
 # Training hands back a gradient for each vector that came out: `grad`, of shape (..., C). Which rows of the table does it
 # belong to? The product knows the answer. It is a linear layer, $y = X W$ with $X$ the one-hot rows, and lesson 02
-# found its gradient: $X^\top$ times the gradient of the result. Row $v$ of $X^\top$ has a 1 at each place where token $v$
+# found its gradient: $X^\top$ times the gradient of the result. (There the weight was stored transposed, and so was its
+# gradient.) Row $v$ of $X^\top$ has a 1 at each place where token $v$
 # stood, so the product collects the gradients of those places:
 #
 # $$\frac{\partial L}{\partial W_v} = \sum_{t \,:\, i_t = v} \frac{\partial L}{\partial y_t}$$
@@ -321,12 +322,16 @@ for kind, items in [("characters", list(text)), ("words", text.lower().split())]
 for name, curve in curves.items():
     at = ", ".join(f"{counts[k]:,} tokens {curve[k]:.1f} %" for k in (0, 8, 15))
     print(f"{name}: {at}")
+late = sorted(set(text) - set(text[: counts[-1]]))
+print("characters that have not come by then:", *late)
 title = "Rows of the table that got a gradient"
 show.lines(curves, title, "tokens seen, power of 2", "percent", x=range(4, 20))
 
 # %% [markdown]
-# After half a million tokens three words in ten have never had a gradient: their rows are still noise. Byte-pair encoding,
-# lesson 01, stands between the two curves, and this is one reason for it: fewer rows, each of them visited more often.
+# Seven characters in ten have come after four thousand tokens. Those that never came are digits, brackets and the like,
+# which stand in later plays only. After half a million tokens three words in ten have never had a gradient: their rows
+# are still noise. Here lies one reason for byte-pair encoding, lesson 01. It has far fewer rows than there are words, and a
+# merged token exists only because its pair was frequent.
 #
 # ## 4. Token and position
 #

@@ -105,16 +105,20 @@ print(causal_mask(2, 4).int())
 # | mask | (T_q, T_k) bool, or any shape that broadcasts to (..., T_q, T_k) | True: may attend. None: all may |
 # | result | (..., T_q, d_v) | an average of values for each query |
 #
-# **Why the square root.** A dot product of two random vectors of width $d$ has a standard deviation of $\sqrt d$. The
-# next cell measures it. Without the division the scores grow with the width, the softmax gives nearly all
-# weight to one key, and its gradient dies.
+# **Why the square root.** A dot product of two random vectors of width $d$ has a standard deviation of $\sqrt d$. Without
+# the division the scores grow with the width, and the softmax gives nearly all weight to one key. The weights then hardly
+# move when the scores do, and the gradient dies. The next cell measures the deviation, and the weight of the likeliest of
+# 10 keys.
 
 # %%
 torch.manual_seed(0)
 for d in (16, 64, 256):
     q, k = torch.randn(2, 10_000, d)
     scores = (q * k).sum(dim=-1)                          # (10000,)
-    print(f"d = {d:3}: deviation of q·k {scores.std():5.1f}, sqrt(d) {math.sqrt(d):4.1f}")
+    print(f"d = {d:3}: deviation of q·k {scores.std():5.1f}, sqrt(d) {math.sqrt(d):4.1f}", end="")
+    rows = scores.reshape(1000, 10)                       # 1000 queries with 10 keys each
+    raw, divided = (softmax(s, dim=-1).amax(dim=-1).mean() for s in (rows, rows / math.sqrt(d)))
+    print(f", largest weight {raw:.2f}, after the division {divided:.2f}")
 
 # %% [markdown]
 # **Where the mask goes.** Hidden scores become $-\infty$ before the softmax, since $e^{-\infty} = 0$. A mask after the
@@ -334,7 +338,10 @@ class CausalSelfAttention(nn.Module):
         c_attn: Linear(n_embd, 3 * n_embd), gives q, k and v in this order.
         c_proj: Linear(n_embd, n_embd).
 
-    forward(x): (B, T, n_embd) -> (B, T, n_embd), for any T.
+    Attributes:
+        n_head: that of the config; the cache of lesson 08 reads it.
+
+    forward(x): (B, T, n_embd) -> (B, T, n_embd), for any T. The same in train and eval mode.
     """
 
     def __init__(self, config):
@@ -361,7 +368,8 @@ module = CausalSelfAttention(config)
 x = torch.randn(1, 8, 32)                                 # (B=1, T=8, C=32)
 q, k, v = module.c_attn(x).split(32, dim=-1)
 q, k = split_heads(q, 4), split_heads(k, 4)               # (1, 4, 8, 8)
-weights = attention(q, k, torch.eye(8), causal_mask(8, 8))[0].detach()  # (n_head=4, T, T)
+unit = torch.eye(8).expand(1, 4, 8, 8)                    # a unit vector for each key
+weights = attention(q, k, unit, causal_mask(8, 8))[0].detach()  # (n_head=4, T, T)
 print("weights of each row sum to 1:", torch.allclose(weights.sum(dim=-1), torch.ones(4, 8)))
 show.heatmaps({f"head {h}": weights[h] for h in range(4)})
 
@@ -400,8 +408,9 @@ medians = {name: 1e3 * t.median for name, t in timings.items()}
 show.bars(medians, "Attention forward, 4 heads of width 64", "ms, median")
 
 # %% [markdown]
-# The times depend on the machine. What must hold on any: the two compute the same, and longer contexts cost more than
-# their length says.
+# The times depend on the machine. T = 512 has 16 times the scores of T = 128, so a ratio near 16 is no surprise, and one
+# above it suggests that the scores no longer fit into a cache close by. What must hold on any machine: the two compute the
+# same, and longer contexts cost more than their length says.
 
 # %%
 arguments = (*inputs(512), causal_mask(512, 512))
@@ -417,5 +426,5 @@ print("four times the length costs more than four times the time:", ratio > 4)
 # heads, and the module around them. You tested causality by changing the future, and saw that a right shape proves
 # nothing.
 #
-# Attention mixes positions and does little else: apart from the softmax it is linear in the values. Lesson 05 adds
+# Attention mixes positions and does little else: once the weights are fixed, the result is linear in the values. Lesson 05 adds
 # the part that computes at each position, the MLP, and LayerNorm, which keeps the numbers in range on the way.

@@ -69,7 +69,7 @@ for gain in (0.7, 1.0, 1.4):
 #
 # | name | shape | meaning |
 # |---|---|---|
-# | x | (..., C) | vectors, one a position |
+# | x | (..., C) | one vector for each position |
 # | $\mu$, $\sigma^2$ | (..., 1) | one number for each vector |
 # | weight, bias | (C,) | parameters, start at 1 and 0; shared by all positions |
 # | result | (..., C) | |
@@ -265,7 +265,7 @@ x.requires_grad_()
 norm(x).backward(grad)                                                 # autograd
 with torch.no_grad():
     grad_x, grad_weight, grad_bias = layer_norm_backward(grad, x, norm.weight)
-    hat = (x - x.mean(dim=-1, keepdim=True)) / x.std(dim=-1, keepdim=True)
+    hat = (x - x.mean(dim=-1, keepdim=True)) / x.std(dim=-1, correction=0, keepdim=True)
 gap = max(
     (grad_x - x.grad).abs().max(),
     (grad_weight - norm.weight.grad).abs().max() / 10,                 # sums of 128 terms
@@ -280,7 +280,7 @@ print("products with x-hat within 1e-2 of 0:", bool(products.abs().max() < 1e-2)
 # %% [markdown]
 # That is as it must be. Adding a constant to x changes nothing, so the gradient has nothing in that direction; stretching x changes
 # nothing, so there is nothing along x either. LayerNorm lets training turn a vector, but not push its mean or its length. And since the result
-# does not depend on the length, a vector that is ten times as long turns ten times as slowly:
+# does not depend on the length, a vector that is ten times as long gets a gradient that is a tenth as large:
 
 # %%
 with torch.no_grad():

@@ -140,8 +140,9 @@ print("gradient of every entry is 1:", torch.equal(x.grad, torch.ones_like(x)))
 # %% [markdown]
 # ## 2. How large the first weights are
 #
-# Before training, the weights are random, and their size is a choice. GPT-2 draws all matrices and both embedding tables
-# from a normal distribution with standard deviation 0.02, and sets biases to 0. LayerNorms keep weight 1 and bias 0.
+# Before training, the weights are random, and their size is a choice. All matrices and both embedding tables are drawn
+# from a normal distribution with standard deviation 0.02, and biases are set to 0. LayerNorms keep weight 1 and bias 0.
+# These are the numbers of `transformers`. (OpenAI's own code, openai/gpt-2, src/model.py, differs in one: 0.01 for `wpe`.)
 #
 # One kind of matrix is special. `c_proj` of attention and `c_proj` of the MLP write into the stream, and there are
 # `2 * n_layer` of them. Adding $n$ independent random numbers of variance $\sigma^2$ gives variance $n\sigma^2$: like a
@@ -232,7 +233,7 @@ show.table(rows, header=("layers", "end of the stream, with the factor", "withou
 
 # %% [markdown]
 # With the factor, the stream leaves 24 layers as it leaves 6. Without it, each doubling of the depth makes it 1.5
-# times larger. A random walk would say $\sqrt 2 \approx 1.4$; the steps are not quite independent, since each branch
+# times as large. A random walk would say $\sqrt 2 \approx 1.4$; the steps are not quite independent, since each branch
 # reads what the ones before it wrote. Here is the way through the deepest stack.
 
 # %%
@@ -419,7 +420,7 @@ idx = torch.tensor([[3, 14, 15, 9, 3, 14, 15, 9]])                     # (B=1, T
 targets = idx.roll(-1, dims=1)                                         # (1, 8): what follows
 _, loss = model(idx, targets)
 loss.backward()
-size = model.wte.weight.grad.norm(dim=1)                               # (65,), one number a token
+size = model.wte.weight.grad.norm(dim=1)                               # (65,)
 print(f"rows with a gradient: {(size > 0).sum().item()} of 65")
 print("the four largest belong to tokens", sorted(size.topk(4).indices.tolist()))
 

@@ -13,7 +13,11 @@
 # 3. `KVCache`: the memory that keeps it from computing the past again.
 #
 # Time: about 75 minutes. You need `linear` and `softmax` of lesson 02, `attention` and its helpers of lesson 04, and the
-# GPT of lesson 06; for each that you have not passed, the reference stands in.
+# GPT of lesson 06, and to train a small model the optimizer of lesson 07; for each that you have not passed, the reference
+# stands in.
+#
+# Letters for shapes: B sequences in a batch, T positions, C channels (`n_embd`), V tokens in the vocabulary. In sections 1
+# to 4, $T$ in a formula or in a label such as "T = 0.5" is the temperature, as everywhere in the literature.
 
 # %%
 import math
@@ -608,7 +612,7 @@ print("8 texts cost less than 5 times one:", growth < 5)
 # %% [markdown]
 # This is why those who serve models collect many texts into one batch.
 #
-# The cache is paid for with memory: two tensors a layer, each (B, n_head, n_ctx, head_dim).
+# The cache is paid for with memory: two tensors for each layer, each (B, n_head, n_ctx, head_dim).
 
 # %%
 sizes = {"the model above": (6, 384, 256), "GPT-2 small": (12, 768, 1024)}
@@ -619,7 +623,7 @@ for name, (n_layer, n_embd, n_ctx) in sizes.items():
 # %% [markdown]
 # And it ends at n_ctx. GPT-2 learned a vector for each absolute position. When the window slides by one, every token
 # moves to another position, and every key changes. `next_logits` then resets the cache and feeds the whole window: past
-# n_ctx each token costs as much as without. Models that encode distances in place of positions, as RoPE does, lose less here.
+# n_ctx each token costs as much as without a cache. Models that encode distances in place of positions, as RoPE does, lose less here.
 #
 # ## What you built, what comes next
 #

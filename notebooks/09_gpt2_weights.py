@@ -50,11 +50,14 @@ GPT = piece("pytorch.gpt.GPT")
 sample = piece("pytorch.sampling.sample")
 
 # %% [markdown]
-# The sizes of a model travel in a `GPTConfig`, as in lesson 06.
+# The sizes of a model travel in a `GPTConfig`, as in lesson 06. Here they come from a file, and so it also refuses heads
+# that do not divide the channels.
 
 # %%
 @dataclass
 class GPTConfig:
+    """Sizes of a model; the defaults are GPT-2 small's."""
+
     vocab_size: int = 50257
     n_ctx: int = 1024
     n_layer: int = 12
@@ -229,7 +232,7 @@ for example in ("wte.weight", "h.0.attn.c_attn.weight", "h.0.mlp.c_proj.weight")
 # | `n_head` | **nowhere** |
 #
 # The heads are cut out of the C channels by a reshape, and leave no trace in any tensor. A model with 6 heads loads
-# the weights of one with 4 and computes something else: a second silent mistake, as good as the first. So `n_head` comes
+# the weights of one with 4 and computes something else: a second mistake that nothing reports. So `n_head` comes
 # from the settings (the content of `config.json` as a dictionary). If they do not say it, one rule helps: in every GPT-2 that
 # OpenAI published, a head is 64 channels wide (768 / 12, 1024 / 16, 1280 / 20, 1600 / 25). If 64 does not divide
 # `n_embd`, nobody knows, and a sentence is better than a guess.
@@ -459,8 +462,8 @@ show.finish()
 # %% [markdown]
 # There are two kinds. A wrong matrix or a wrong cut into heads changes the likeliest token at about half of the positions or
 # more, and anyone who reads the text that comes out will see it. In the first block it is worse than in the last, because
-# all later blocks work on its result. The epsilon and the GELU move the logits by about a thousandth, the likeliest token stays the same at all 96 positions, and no
-# reader will ever notice. Only the comparison does, and only with a tight bound: at a tolerance of 1e-2 both would
+# all later blocks work on its result. The epsilon and the GELU move the logits by about a thousandth, the likeliest token
+# stays the same at all 96 positions, and no reader will ever notice. Only the comparison does, and only with a tight bound: at a tolerance of 1e-2 both would
 # pass. This is why the checks of this course compare values to 1e-5 or closer.
 #
 # ## 6. The same text
@@ -562,7 +565,8 @@ else:
 
 # %% [markdown]
 # Rounding grows with the depth of a model and the size of its logits, so the bound for the real one is wider than for the
-# small one. It leaves no room for a wrong matrix.
+# small one. It leaves no room for a wrong matrix. It may leave room for an epsilon or the other GELU: for those you have
+# the small model and its bound of 1e-5.
 
 # %%
 print("no difference above 1e-2 was found:", real_gap is None or real_gap < 1e-2)

@@ -1,10 +1,12 @@
 """Checks of lesson 04: causal attention. The oracle is torch.nn.functional, in float64 where values are compared."""
+import itertools
 import math
 from types import SimpleNamespace
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+from torch import nn
 
 from course.checks import checks
 from course.checks.pytorch import (
@@ -43,13 +45,15 @@ def mask_mistakes(n_query, n_key):
             ones.tril(),
         ),
         ("the diagonal is moved the wrong way: by n_query - n_key.", ones.tril(-shift)),
+        ("each query attends to its own position alone; it may also look at everything before it.", ones.tril(shift) & ones.triu(shift)),
+        ("the rows come in the wrong order: row 0 belongs to the first query, which sees least.", right.flip(0)),
     ]
 
 
 @checks(MASK, "a square mask")
 def square_mask(causal_mask):
     got = call(causal_mask, 4, 4)
-    if isinstance(got, torch.Tensor) and got.is_floating_point() and got.shape == (4, 4):
+    if isinstance(got, torch.Tensor) and got.dtype != torch.bool and got.shape == (4, 4):
         fail(
             f"the mask has dtype {got.dtype}, expected torch.bool: True where the query may attend.",
             look="what you return: -inf or 0 and 1 as numbers are made from the mask later",
@@ -116,8 +120,21 @@ def attention_mistakes(q, k, v, mask=None):
         ("the weights are not normalised: each row must sum to 1.", by((hidden - hidden.amax(-1, keepdim=True)).exp())),
         ("the scale comes after the softmax; it belongs before it.", by((hidden * math.sqrt(d)).softmax(-1) / math.sqrt(d))),
         ("the scores are used as weights without a softmax.", by(scores)),
+        ("the softmax runs over all scores of a pair of q and k at once; each row must sum to 1 by itself.", by(hidden.flatten(-2).softmax(-1).view_as(hidden))),
+        ("the sum below the fraction runs over all scores; each row must sum to 1 by itself.", by((hidden - hidden.amax(-1, keepdim=True)).exp() / (hidden - hidden.amax(-1, keepdim=True)).exp().sum())),
+        ("the softmax runs over all scores at once, those of other sequences too; each row must sum to 1 by itself.", by(hidden.flatten().softmax(-1).view_as(hidden))),
+        ("the scores are divided by a number that is written down, 8 = sqrt(64): the width comes from the shape of q.", scaled(math.sqrt(d) / 8)),
     ]
+    for axis in range(q.dim() - 2):
+        found += [
+            (f"the softmax runs over axis {axis}: over the keys, the last axis, each row of weights must sum to 1.", by(hidden.softmax(axis))),
+            (f"the scores are divided by the square root of q.shape[{axis}]; the width of q, its last axis, counts.", scaled(math.sqrt(d / q.shape[axis]))),
+        ]
     if T_q == T_k:
+        found.append(("the weights are transposed before they meet v: row i of the weights belongs to query i.", by(weights.transpose(-2, -1))))
+        if mask is None:
+            causal = scores.masked_fill(~expected_mask(T_q, T_k), -math.inf)
+            found.append(("a causal mask is applied although none is given: mask=None means that all may attend.", by(causal.softmax(-1))))
         swapped = scores.transpose(-2, -1)
         swapped = swapped if mask is None else swapped.masked_fill(~mask, -math.inf)
         found.append(("q and k are swapped: scores[i, j] must be query i with key j.", by(swapped.softmax(-1))))
@@ -133,9 +150,13 @@ def attention_mistakes(q, k, v, mask=None):
                 "the mask comes after the softmax and the rows no longer sum to 1: hidden keys still count in the sum below the fraction.",
                 by(plain * mask),
             ),
-            ("hidden scores are set to 0, and exp(0) is not 0: the hidden keys still get weight.", by(scores.masked_fill(~mask, 0).softmax(-1))),
+            ("hidden scores are set to 0, or to next to nothing as -1e-9 is, and exp(0) is not 0: the hidden keys still get weight.", by(scores.masked_fill(~mask, 0).softmax(-1))),
             ("hidden scores are multiplied by the mask, and exp(0) is not 0.", by((scores * mask).softmax(-1))),
             ("a bool mask times -inf gives 0 * -inf, which is NaN.", torch.full_like(v[..., :1, :], math.nan).expand(*scores.shape[:-1], v.shape[-1]).float()),
+            ("the mask is inverted: what you hide is what may be seen.", by(scores.masked_fill(mask, -1e9).softmax(-1))),
+            ("the mask is inverted: what you hide is what may be seen.", by(scores.masked_fill(mask, -math.inf).softmax(-1).nan_to_num())),
+            ("hidden scores are filled with +inf, which makes NaN: below every score is -inf.", by(scores.masked_fill(~mask, math.inf).softmax(-1))),
+            ("the weights are filled with -inf after the softmax: the mask belongs to the scores, before it.", by(plain.masked_fill(~mask, -math.inf))),
             ("True is added to the scores as 1: the mask hides nothing.", by((scores + mask).softmax(-1))),
             (
                 "hidden scores are filled with -10, which still leaves weight on hidden keys: fill with -inf.",
@@ -154,10 +175,18 @@ def qkv(*lead, T_q, T_k, d, d_v, scale=1.0, dtype=torch.float32):
     return q, k, v
 
 
+def differ(a, b):
+    """Two results of the same call that should be equal; anything that is no tensor is for others to name."""
+    return isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor) and not equal(a, b, 0)
+
+
 @checks(ATTENTION, "values without a mask")
 def values_without_mask(attention):
     q, k, v = qkv(2, 3, T_q=5, T_k=5, d=4, d_v=4)
-    close(call(attention, q, k, v), sdpa(q, k, v), atol=2e-6, known=attention_mistakes(q, k, v))
+    got, again = call(attention, q, k, v), attention(q, k, v)
+    if differ(got, again):
+        fail("two calls with the same input differ: something random is at work.", look="dropout, and memory that is never written, as torch.empty gives")
+    close(got, sdpa(q, k, v), atol=2e-6, known=attention_mistakes(q, k, v))
 
 
 @checks(ATTENTION, "values with a causal mask")
@@ -173,6 +202,7 @@ def future_has_no_influence(attention):
     q, k, v = qkv(T_q=6, T_k=6, d=4, d_v=4)
     mask = expected_mask(6, 6)
     before = attention(q, k, v, mask)
+    is_tensor(before, (6, 4), name="the result for q of shape (6, 4) and a mask of shape (6, 6)")
     k, v = k.clone(), v.clone()
     k[4], v[4] = 50.0, -1e4
     moved = (attention(q, k, v, mask) - before)[:4].abs().max().item()
@@ -180,7 +210,7 @@ def future_has_no_influence(attention):
         fail(
             "a key that the mask hides still changes the result.",
             example=f"changing key and value 4 moves queries 0 to 3 by up to {moved:.2g}, expected 0",
-            look="the number that fills hidden scores, and whether the mask comes before the softmax",
+            look="the number that fills hidden scores, whether the mask comes before the softmax, and what is subtracted before exp",
         )
 
 
@@ -248,9 +278,19 @@ def attention_gradients(attention):
 @checks(ATTENTION, "the device of the input")
 def attention_device(attention):
     keeps_device(attention, *qkv(2, T_q=3, T_k=3, d=4, d_v=4), expected_mask(3, 3))
+    keeps_device(attention, *qkv(2, T_q=3, T_k=3, d=4, d_v=4))
 
 
 # --- split_heads, merge_heads --------------------------------------------------------------------------
+
+
+def other_orders(want, names):
+    """The right numbers with their axes in another order."""
+    right = ", ".join(names)
+    return [
+        (f"the axes come in the order ({', '.join(names[a] for a in order)}); it is ({right}).", want.permute(order))
+        for order in itertools.permutations(range(want.dim())) if list(order) != sorted(order)
+    ]
 
 
 @checks(SPLIT, "values")
@@ -268,6 +308,9 @@ def split_values(split_heads):
         ("heads and head_dim are exchanged: n_head is the number of heads, not their width.", torch.stack(x.chunk(4, dim=-1), dim=1)),
         ("the heads come in the wrong order.", want.flip(1)),
         ("the heads come before the batch.", want.transpose(0, 1)),
+        ("batch and heads are one axis: there are four axes, (B, n_head, T, head_dim).", want.flatten(0, 1)),
+        ("batch and heads are one axis: there are four axes, (B, n_head, T, head_dim).", x.reshape(6, 5, 4)),
+        *other_orders(want, ("B", "n_head", "T", "head_dim")),
     ])
 
 
@@ -281,6 +324,7 @@ def split_other(split_heads):
 @checks(SPLIT, "gradients and dtype")
 def split_gradients(split_heads):
     x = rand(2, 3, 4, seed=7, dtype=torch.float64)
+    is_tensor(call(split_heads, x, 2), (2, 2, 3, 2), torch.float64)
     gradients_close(lambda x: split_heads(x, 2), lambda x: torch.stack(x.chunk(2, dim=-1), dim=1), [x], 1e-12, "x")
 
 
@@ -300,6 +344,15 @@ def merge_values(merge_heads):
         ("the heads are averaged; they stand side by side.", x.mean(1)),
         ("the heads come in the wrong order.", torch.cat(list(x.flip(1).unbind(1)), dim=-1)),
         ("the result is (B, C, T): swap the last two axes.", want.transpose(1, 2)),
+        ("heads and time are swapped rightly, and then the shape is (B, n_head, ...): in x the positions are axis 2.", x.transpose(1, 2).reshape(2, 3, 20)),
+        ("the heads stand one behind the other along time; they stand side by side along the channels.", torch.cat(list(x.unbind(1)), dim=1)),
+        ("the last two axes are swapped before the merge; heads and time change places.", x.transpose(2, 3).reshape(2, 5, 12)),
+        ("batch and time are swapped before the merge; heads and time change places.", x.transpose(0, 2).reshape(2, 5, 12)),
+        ("only the first head is left.", x[:, 0]),
+        ("only the last head is left.", x[:, -1]),
+        ("time and channels are one axis: the result is (B, T, n_head * head_dim).", want.flatten(1)),
+        ("everything is one axis: the result is (B, T, n_head * head_dim).", want.flatten()),
+        *other_orders(want, ("B", "T", "C")),
     ])
 
 
@@ -321,6 +374,7 @@ def merge_not_contiguous(merge_heads):
 @checks(MERGE, "gradients and dtype")
 def merge_gradients(merge_heads):
     x = rand(2, 3, 4, 2, seed=11, dtype=torch.float64)
+    is_tensor(call(merge_heads, x), (2, 4, 6), torch.float64)
     gradients_close(merge_heads, lambda x: torch.cat(list(x.unbind(1)), dim=-1), [x], 1e-12, "x")
 
 
@@ -339,10 +393,14 @@ def join(x):
 
 
 def expected_module(module, x, n_head=3, order="qkv", mask=True, project=True, scale=None, cut=cut, join=join):
-    """GPT-2's attention from stock functions, with the weights of module; the options are mistakes."""
+    """GPT-2's attention from stock functions, with the weights of module; the options are mistakes.
+
+    mask: True for a causal one, False for none, or a (T, T) bool tensor.
+    """
+    given, mask = (None, mask) if isinstance(mask, bool) else (mask, False)
     parts = dict(zip(order, F.linear(x, module.c_attn.weight, module.c_attn.bias).chunk(3, dim=-1)))
     q, k, v = (cut(parts[name], n_head) for name in "qkv")
-    y = join(F.scaled_dot_product_attention(q, k, v, is_causal=mask, scale=scale))
+    y = join(F.scaled_dot_product_attention(q, k, v, attn_mask=given, is_causal=mask, scale=scale))
     return F.linear(y, module.c_proj.weight, module.c_proj.bias) if project else y
 
 
@@ -352,7 +410,28 @@ def module_mistakes(module, x):
     q, k, v = interleaved.permute(3, 0, 2, 1, 4)
     per_head = join(F.scaled_dot_product_attention(q, k, v, is_causal=True))
     no_bias = F.linear(join(F.scaled_dot_product_attention(*(cut(p, 3) for p in F.linear(x, module.c_attn.weight).chunk(3, -1)), is_causal=True)), module.c_proj.weight)
+    ones = torch.ones(T, T, dtype=torch.bool)
+    merged = expected_module(module, x, project=False)
+    weight, bias = module.c_proj.weight, module.c_proj.bias
+    qkv = [cut(p, 3) for p in F.linear(x, module.c_attn.weight, module.c_attn.bias).chunk(3, -1)]
+    late = (qkv[0] @ qkv[1].transpose(-2, -1) / math.sqrt(C // 3)).softmax(-1)
+
+    def hides(hidden):
+        scores = qkv[0] @ qkv[1].transpose(-2, -1) / math.sqrt(C // 3)
+        return F.linear(join(scores.masked_fill(hidden, -math.inf).softmax(-1) @ qkv[2]), weight, bias)
+
     return [
+        ("the mask is inverted or the wrong way round: a position sees its future and not its past.", hides(ones.tril())),
+        ("the mask is the wrong way round: a position sees its future and not its past.", hides(ones.tril(-1))),
+        ("the mask hides each position from itself.", hides(ones.triu())),
+        ("the mask is off by one: each position sees the one after it.", hides(ones.triu(2))),
+        ("the mask comes after the softmax: hidden keys still count in the sum below the fraction.", F.linear(join(late * ones.tril() @ qkv[2]), weight, bias)),
+        ("n_head and head_dim are exchanged: n_head is the number of heads, not their width.", expected_module(module, x, n_head=C // 3)),
+        ("there is a head for each channel: n_head is not used.", expected_module(module, x, n_head=C)),
+        ("batch and time are swapped: sequences attend to each other, not positions.", expected_module(module, x.transpose(0, 1)).transpose(0, 1)),
+        ("c_proj is applied with its weight not transposed: Linear's weight is (out, in).", merged @ weight + bias),
+        ("c_proj is applied twice.", F.linear(F.linear(merged, weight, bias), weight, bias)),
+        ("the bias of c_proj is not used.", F.linear(merged, weight)),
         ("there is no causal mask: positions see their future.", expected_module(module, x, mask=False)),
         ("c_proj is not applied to the merged heads.", expected_module(module, x, project=False)),
         ("q, k and v are cut out of c_attn head by head (q0 k0 v0 q1 k1 v1 ...); GPT-2 stores all of q, then all of k, then all of v.", F.linear(per_head, module.c_proj.weight, module.c_proj.bias)),
@@ -371,9 +450,22 @@ def module_mistakes(module, x):
     ]
 
 
+def build(CausalSelfAttention):
+    """A module; what nn.Module itself needs is named."""
+    try:
+        module = CausalSelfAttention(CONFIG)
+    except AttributeError as error:
+        if "Module.__init__() call" not in str(error):
+            raise
+        fail("nn.Module is not set up yet when the first part is stored.", look="the first line of __init__: super().__init__()")
+    if not isinstance(module, nn.Module):
+        fail("CausalSelfAttention is no nn.Module: without that nothing finds its parameters.", look="the line class CausalSelfAttention(nn.Module)")
+    return module
+
+
 @checks(MODULE, "parameters")
 def module_parameters(CausalSelfAttention):
-    parameters_are(CausalSelfAttention(CONFIG), {
+    parameters_are(build(CausalSelfAttention), {
         "c_attn.weight": (36, 12), "c_attn.bias": (36,), "c_proj.weight": (12, 12), "c_proj.bias": (12,),
     }, "CausalSelfAttention")
 
@@ -389,11 +481,25 @@ def module_state_dict(CausalSelfAttention):
         )
 
 
+@checks(MODULE, "two modules")
+def two_modules(CausalSelfAttention):
+    a, b = CausalSelfAttention(CONFIG), CausalSelfAttention(CONFIG)
+    memory = {p.data_ptr() for p in b.parameters()}
+    shared = [name for name, p in a.named_parameters() if p.data_ptr() in memory]
+    if shared:
+        fail(f"two modules share {shared[0]}: whoever trains one trains the other.", look="parts that are created outside __init__: in the class body, as a default argument, as a global")
+
+
 @checks(MODULE, "values")
 def module_values(CausalSelfAttention):
     module = fill(CausalSelfAttention(CONFIG))
     x = rand(2, 5, 12, seed=12)
-    close(call(module, x), expected_module(module, x), atol=2e-6, known=module_mistakes(module, x))
+    for mode, name in [(True, "the result"), (False, "the result in eval mode")]:
+        module.train(mode)
+        got = call(module, x)
+        if differ(got, module(x)):
+            fail("two calls with the same input differ: something random is at work.", look="dropout, or parameters that are created in forward")
+        close(got, expected_module(module, x), atol=2e-6, name=name, known=module_mistakes(module, x))
 
 
 @checks(MODULE, "other lengths and sizes")
@@ -422,26 +528,17 @@ def module_causality(CausalSelfAttention):
         fail("a token does not reach all later positions.", example=f"a new token at position 3 moves positions {moved.nonzero().flatten().tolist()}, expected [3, 4, 5]")
 
 
-@checks(MODULE, "the same result twice")
-def module_repeatable(CausalSelfAttention):
-    for mode in (True, False):
-        module = fill(CausalSelfAttention(CONFIG)).train(mode)
-        x = rand(2, 5, 12, seed=17)
-        if not equal(module(x), module(x), 0):
-            fail("two calls with the same input differ: something random is at work.", look="dropout, or parameters that are created in forward")
-
-
 @checks(MODULE, "gradients of every parameter")
 def module_gradients(CausalSelfAttention):
     module = fill(CausalSelfAttention(CONFIG))
     x, weighting = rand(2, 5, 12, seed=18), rand(2, 5, 12, seed=19)
-    names, params = zip(*module.named_parameters())
+    names, params = zip(*module.named_parameters(), ("x", x.requires_grad_()))
     wanted = torch.autograd.grad((expected_module(module, x) * weighting).sum(), params)
     mine = torch.autograd.grad((module(x) * weighting).sum(), params, allow_unused=True)
     for name, got, want in zip(names, mine, wanted):
         if got is None:
             fail(f"no gradient reaches {name}.", look=".data, .detach() and torch.tensor(...) cut the graph")
-        close(got, want, 1e-5, name=f"the gradient of {name}")
+        close(got, want, 1e-5, name=f"the gradient of {name}", look=".data, .detach() and torch.no_grad() in a part of the way")
 
 
 @checks(MODULE, "device and dtype")
@@ -450,3 +547,10 @@ def module_device(CausalSelfAttention):
     x = rand(2, 5, 12, seed=20)
     keeps_device(lambda m, x: m(x), module, x)
     close(call(module.double(), x.double()), expected_module(module, x.double()), 1e-12, name="the result in float64", look="float32 tensors made on the way")
+
+
+@checks(MODULE, "n_head is kept")
+def module_n_head(CausalSelfAttention):
+    got = getattr(CausalSelfAttention(CONFIG), "n_head", None)
+    if got != 3:
+        fail(f"the module's n_head is {got}, expected 3, as in config: the cache of lesson 08 reads it.", look="self.n_head in __init__")

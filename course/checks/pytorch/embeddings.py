@@ -83,7 +83,14 @@ def is_float(got, name="the result"):
 @checks(ONE_HOT, "values")
 def one_hot_values(one_hot):
     idx = torch.tensor([[3, 0, 6, 3, 1], [2, 5, 5, 3, 0]])        # no 4
-    got = call(one_hot, idx, 7)
+    try:
+        got = call(one_hot, idx, 7)
+    except (RuntimeError, IndexError) as error:
+        fail(
+            "ids and column numbers do not line up: every id of idx, whatever its shape, meets all n columns.",
+            example=f"idx of shape (2, 5), n = 7: {str(error).splitlines()[0]}",
+            look="one more axis at the end of idx, for the columns",
+        )
     if isinstance(got, torch.Tensor) and got.dtype != torch.float32 and got.shape == (2, 5, 7):
         is_float(got)
     if isinstance(got, torch.Tensor):
@@ -276,6 +283,8 @@ def initial_numbers(weight, name):
             fail(f"the initial numbers of {name} {mistake}.", example=wanted)
     if abs(std / 0.02 - 1) > 0.03:
         fail(f"the initial numbers of {name} have the wrong scale.", example=wanted)
+    if weight.std(dim=0).min() < 0.001 or weight.std(dim=1).min() < 0.001:
+        fail(f"the rows or the columns of {name} all start equal: each entry needs a random number of its own.", look="expand, repeat and broadcasting of one random row")
     beyond = (weight.abs() > 0.04).double().mean().item()         # 4.6 % of a normal distribution
     if not 0.04 < beyond < 0.051:
         fail(
@@ -338,11 +347,17 @@ def backward_mistakes(grad, idx, n):
     counts = torch.bincount(idx.flatten(), minlength=n)[:, None]
     dense = torch.zeros(n, C)
     dense[: len(rows)] = rows[:n]
+    each = torch.zeros(n, C)                                     # += inside a sequence keeps the last, sequences add up
+    for g, i in zip(grad, idx) if idx.dim() > 1 else ():
+        each[i] += g
     overwritten = "a token that occurs twice keeps only {} of its rows: each place where it stood has a say, so its rows add up. Neither grad_weight[idx] = ... nor grad_weight[idx] += ... does that."
     return [
         (overwritten.format("the last"), last),
         (overwritten.format("the first"), first),
+        ("a token that occurs twice in a sequence keeps only the last of its rows: grad_weight[idx[b]] += ... counts no place twice. Only the sequences add up.", each if idx.dim() > 1 else torch.zeros(0)),
         ("the rows of equal tokens are averaged; the gradient is their sum.", right / counts.clamp(min=1)),
+        ("channels and positions are mixed up: reshape keeps the order of the numbers, so n_embd must stay the last axis.", safely(lambda: added_up(grad.reshape(C, -1).T, idx.flatten(), n))),
+        ("only the first channel is added up: scatter_add takes as many numbers as its index has, so the index must be (N, n_embd).", torch.cat([right[:, :1], torch.zeros(n, C - 1)], dim=1)),
         ("of the rows of equal tokens the largest is taken; the gradient is their sum.", torch.where(largest.isinf(), 0.0, largest)),
         ("each row is multiplied by how often its token occurs; adding up counts it already.", right * counts),
         ("the gradient is averaged over the positions; the gradient of the table is a sum, and the loss has averaged already.", right / len(ids)),
@@ -376,7 +391,11 @@ def backward_mistakes(grad, idx, n):
 def backward_distinct(embedding_backward):
     idx = torch.tensor([[3, 0, 5], [4, 1, 2]])
     grad = rand(2, 3, 4, seed=8)
-    close(call(embedding_backward, grad, idx, 10), added_up(grad, idx, 10), atol=2e-6, known=backward_mistakes(grad, idx, 10))
+    got = call(embedding_backward, grad, idx, 10)
+    known = backward_mistakes(grad, idx, 10)
+    if isinstance(got, torch.Tensor) and got.shape == (10, 4) and not equal(got[6:], torch.zeros(4, 4), 0):
+        known.append(("the rows of tokens that do not occur are not 0, and no gradient reaches them: does the table start as torch.empty, or is a mean of no rows taken, which is nan?", got))
+    close(got, added_up(grad, idx, 10), atol=2e-6, known=known)
 
 
 @checks(BACKWARD, "equal tokens add up")
@@ -391,8 +410,8 @@ def backward_repeated(embedding_backward):
 
 @checks(BACKWARD, "n rows, whatever ids occur")
 def backward_rows(embedding_backward):
-    idx = torch.tensor([2, 0, 1, 2])
-    grad = rand(4, 3, seed=11)
+    idx = torch.tensor([[2, 0], [1, 2]])
+    grad = rand(2, 2, 3, seed=11)
     for n in (3, 4, 12):
         got = call(embedding_backward, grad, idx, n)
         if isinstance(got, torch.Tensor) and got.dim() == 2 and got.shape[0] != n:
@@ -408,8 +427,16 @@ def backward_shapes(embedding_backward):
     for shape in [(), (1,), (7,), (3, 1), (1, 4), (2, 3, 4)]:
         idx = rand_ids(*shape, n=4, seed=12)
         grad = rand(*shape, 5, seed=13)
+        try:
+            got = call(embedding_backward, grad, idx, 4)
+        except (RuntimeError, IndexError, TypeError, ValueError) as error:
+            fail(
+                f"idx of shape {tuple(shape)} does not work: idx may have any number of axes, also none.",
+                example=f"{type(error).__name__}: {str(error).splitlines()[0]}",
+                look="whether all axes but the last of grad are flattened, whatever their number",
+            )
         close(
-            call(embedding_backward, grad, idx, 4), added_up(grad, idx, 4), atol=4e-6, name=f"the result for idx of shape {tuple(shape)}",
+            got, added_up(grad, idx, 4), atol=4e-6, name=f"the result for idx of shape {tuple(shape)}",
             look="whether all axes but the last of grad are flattened, whatever their number",
         )
 
@@ -533,6 +560,11 @@ def both_parameters(TokenAndPosition):
         fail("wpe has a row for each token; it needs one for each position: n_ctx rows.", example="for vocab_size = 11 and n_ctx = 7, wpe.weight has shape (11, 6), expected (7, 6)")
     if got.get("wte.weight") == (7, 6):
         fail("wte has a row for each position; it needs one for each token: vocab_size rows.", example="for vocab_size = 11 and n_ctx = 7, wte.weight has shape (7, 6), expected (11, 6)")
+    if getattr(module, "wte", None) is not None and (module.wte is getattr(module, "wpe", None) or getattr(module.wte, "weight", 0) is getattr(getattr(module, "wpe", None), "weight", 1)):
+        fail(
+            "wte and wpe are one table: token 3 and position 3 would be the same vector, and be trained as one.",
+            look="whether __init__ makes two Embeddings",
+        )
     parameters_are(module, wanted, "TokenAndPosition")
     for name, p in module.named_parameters():
         if not p.requires_grad:
@@ -542,6 +574,16 @@ def both_parameters(TokenAndPosition):
 @checks(BOTH, "the same result twice")
 def both_repeatable(TokenAndPosition):
     module = fill(TokenAndPosition(CONFIG))
+    look = "which axis of idx is the sequence (the second), and where the positions start and end"
+    try:
+        call(applied(module), rand_ids(3, 7, n=7, seed=28))
+    except (RuntimeError, IndexError) as error:
+        said = f"idx of shape (3, 7), n_ctx = 7: {type(error).__name__}: {str(error).splitlines()[0]}"
+        if "out of bounds" in str(error) or "out of range" in str(error):
+            fail("a row is asked for that is not in the table. T tokens stand at the positions 0 to T - 1, in each sequence.", example=said, look=look)
+        if "must match the size" in str(error):
+            fail("the rows of wpe do not line up with the tokens: wpe gives (T, C), one row for each of the T positions, and is added to (B, T, C).", example=said, look=look)
+        raise
     repeatable(module, rand_ids(2, 7, n=7, seed=24), rand_ids(4, 7, n=7, seed=25), "dropout, positions that run on from call to call, and tensors kept on self in forward")
 
 

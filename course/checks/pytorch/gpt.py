@@ -242,9 +242,19 @@ def one_and_the_same(module):
         seen.setdefault(id(p), name)
 
 
+def build(kind, given):
+    """kind(given); a forgotten super().__init__() is named."""
+    try:
+        return kind(given)
+    except AttributeError as error:
+        if "Module.__init__() call" not in str(error):
+            raise
+        fail("nn.Module is not set up yet when the first part is stored.", look="the first line of __init__: super().__init__()")
+
+
 @checks(BLOCK, "parameters")
 def block_parameters(Block):
-    block = Block(config())
+    block = build(Block, config())
     if not isinstance(block, nn.Module):
         fail("Block is no nn.Module: without that nothing finds its parameters.", look="the line class Block(nn.Module)")
     for a, b in one_and_the_same(block):

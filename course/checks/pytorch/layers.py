@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import torch
 import torch.nn.functional as F
+from torch import nn
 
 from course.checks import checks
 from course.checks.pytorch import (
@@ -21,6 +22,19 @@ CUT = ".data, .detach(), .item(), torch.no_grad() and torch.tensor(...) cut the 
 def applied(module):
     """module as a function of x, so that call() knows the argument's name."""
     return lambda x: module(x)
+
+
+def build(kind, name, *args):
+    """kind(*args); what nn.Module itself needs is named."""
+    try:
+        module = kind(*args)
+    except AttributeError as error:
+        if "Module.__init__() call" not in str(error):
+            raise
+        fail("nn.Module is not set up yet when the first part is stored.", look="the first line of __init__: super().__init__()")
+    if not isinstance(module, nn.Module):
+        fail(f"{name} is no nn.Module: without that nothing finds its parameters.", look=f"the line class {name}(nn.Module)")
+    return module
 
 
 # --- LayerNorm -----------------------------------------------------------------------------------------
@@ -99,6 +113,8 @@ def norm_mistakes(x, weight, bias, eps=1e-5):
             ("the variance runs over the positions (dim=-2), and the mean over the channels: both run over the channels.", affine(centred / (x.var(-2, correction=0, keepdim=True) + eps).sqrt())),
             ("mean and variance run over the positions (dim=-2): each vector is normalised by itself, over its channels.", over(-2)),
             ("mean and variance run over positions and channels together: what one token becomes depends on the others. Only the last axis counts.", over(-2, -1)),
+            ("each vector has its own mean, and one variance serves all: each vector has a variance of its own too.", affine(centred / ((centred**2).mean() + eps).sqrt())),
+            ("each vector has its own variance, and one mean serves all: each vector has a mean of its own too.", affine((x - x.mean()) / (variance + eps).sqrt())),
             ("mean and variance run over everything: what one token becomes depends on all others. Only the last axis counts.", over(*range(x.dim()))),
         ]
     if x.dim() > 2:
@@ -112,7 +128,7 @@ def norm_mistakes(x, weight, bias, eps=1e-5):
 
 @checks(NORM, "parameters")
 def norm_parameters(LayerNorm):
-    module = LayerNorm(6)
+    module = build(LayerNorm, "LayerNorm", 6)
     parameters_are(module, {"weight": (6,), "bias": (6,)}, "LayerNorm")
     for name, p in module.named_parameters():
         if not p.requires_grad:
@@ -687,7 +703,7 @@ def mlp_mistakes(module, x):
 
 @checks(MLP, "parameters")
 def mlp_parameters(MLP):
-    module = MLP(CONFIG)
+    module = build(MLP, "MLP", CONFIG)
     got = {name: tuple(p.shape) for name, p in module.named_parameters()}
     width = {"c_fc.weight": 0, "c_proj.weight": 1}
     for name, axis in width.items():
@@ -714,11 +730,22 @@ def mlp_repeatable(MLP):
             fail("two calls with the same input differ: something random is at work.", look="dropout, or parameters that are created in forward")
 
 
+@checks(MLP, "two modules")
+def two_mlps(MLP):
+    a, b = MLP(CONFIG), MLP(CONFIG)
+    memory = {p.data_ptr() for p in b.parameters()}
+    shared = [name for name, p in a.named_parameters() if p.data_ptr() in memory]
+    if shared:
+        fail(f"two modules share {shared[0]}: whoever trains one trains the other.", look="parts that are created outside __init__: in the class body, as a default argument, as a global")
+
+
 @checks(MLP, "values")
 def mlp_values(MLP):
     module = fill(MLP(CONFIG), seed=90)
     x = rand(2, 5, 6, seed=91)
-    close(call(applied(module), x), expected_mlp(module, x).detach(), atol=5e-6, known=mlp_mistakes(module, x))
+    for mode, name in [(True, "the result"), (False, "the result in eval mode")]:
+        module.train(mode)
+        close(call(applied(module), x), expected_mlp(module, x).detach(), atol=5e-6, name=name, known=mlp_mistakes(module, x))
 
 
 @checks(MLP, "other sizes")

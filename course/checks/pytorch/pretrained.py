@@ -132,7 +132,7 @@ def names_are(got, wanted):
             fail(f'the prefix is still there: {name}. Our names begin behind "transformer.".', look="str.removeprefix")
         whole = next((w for w in sorted(wanted, key=len, reverse=True) if w.endswith(name) or name.endswith(w)), None)
         if whole and len(name) < len(whole):
-            fail(f"{name} should be {whole}: too much is cut off.", look="remove the prefix only where it stands: some files have none")
+            fail(f"the name {name!r} comes back, expected {whole!r}: too much is cut off.", look="remove the prefix only where it stands: some files have none")
         if whole:
             fail(f"{name} should be {whole}: too little is cut off, or something is added.")
         fail(f"there is a name that the checkpoint does not have: {name}.", look="how you make the new name")
@@ -545,6 +545,10 @@ def load_file_with_config(load_gpt2):
         decoy = checkpoint(V=19, n_ctx=7, n_layer=3, seed=6)
         save_file(as_new(decoy), place / "other.safetensors")
         model_is(load_gpt2, place / "weights.safetensors", tensors, 6, "the output for weights.safetensors")
+        try:
+            load_gpt2(str(place / "weights.safetensors"))
+        except Exception as error:
+            fail(f"the path of a file given as str stops with {type(error).__name__}: {error}.", look="Path(path) takes a str as well as a Path")
 
 
 @checks(LOAD, "a single file without a config")

@@ -89,6 +89,8 @@ def pattern(got, want, dim=None, law=None):
     if not got.isfinite().all():
         return []
     want, found = want.double(), []
+    if not got.any():
+        return [("every entry is 0: what is subtracted takes all of it away, or nothing is added.", got)]
     factor = ((got * want).sum() / want.square().sum()).item()
     found.append((f"every entry is {factor:.4g} times what it should be: a factor or a division is wrong.", factor * want))
     if law is not None:
@@ -137,6 +139,7 @@ def linear_mistakes(x, weight, bias=None):
         ("the bias is added along the rows: bias[j] belongs to output j, the last axis.", lambda: right + b[:, None]),
         ("the bias is added to x, before the product; it belongs to the result.", lambda: F.linear(x + b, weight)),
         ("the weight is multiplied entry by entry; `@` is the matrix product.", lambda: x * weight + b),
+        ("the weight is multiplied entry by entry; `@` is the matrix product.", lambda: x * weight.T + b),
         ("the result is transposed: a row for each row of x.", lambda: right.T + b[:, None]),
         ("the result is transposed: a row for each row of x.", lambda: right.T + b),
         ("x is transposed in the product: its rows stay rows.", lambda: x.T @ weight.T + b),
@@ -520,6 +523,13 @@ def dtypes(function, stock):
 def softmax_square(softmax):
     x = rand(4, 4, seed=44, scale=2.0)
     got, want = call(softmax, x, -1), x.double().softmax(-1).float()
+    if isinstance(got, torch.Tensor) and got.shape == want.shape and not equal(got, want, 2e-6):
+        sums = got.detach().double().sum(-1, keepdim=True)
+        if 0 < (1 - sums).max() < 1e-2 and equal(got / sums, want, 2e-6):
+            fail(
+                "the shares sum to a little less than 1: a small number is added to the sum below the fraction. With the maximum subtracted the sum is at least 1, and no division by 0 can occur.",
+                example=f"the entries of a row sum to {number(sums.min())}",
+            )
     close(got, want, 2e-6, known=softmax_mistakes(x, -1) + pattern(got, want, -1, "one"))
 
 
@@ -760,6 +770,9 @@ def log_softmax_backward_mistakes(grad, y, dim):
         ("exp is taken of -y.", lambda: grad - (-y).exp() * total),
         ("only the diagonal is used, 1 - exp(y): each entry also depends on the others of its row.", lambda: grad * (1 - p)),
         ("the slope of the logarithm, 1 / y, has no place here: y already is the logarithm.", lambda: grad / y),
+        ("grad is divided by the probabilities: that is the slope of the logarithm alone, and the softmax before it is left out.", lambda: grad / p),
+        ("the sum is that of exp(y), which is always 1; it is that of grad.", lambda: grad - p.sum(dim, keepdim=True) * grad),
+        ("the sum is that of grad * exp(y); it is that of grad alone, times exp(y) afterwards.", lambda: grad - (grad * p).sum(dim, keepdim=True)),
     )
 
 
@@ -923,6 +936,9 @@ def cross_entropy_mistakes(logits, targets, ignore_index=-100):
         ]),
         ("ignored positions count in the number that the sum is divided by: divide by the number of counted targets.", lambda: -mine.sum() / N),
         ("ignore_index is not honoured: the target -100 is used as an index, which counts from the end.", lambda: -log_p[rows, wrapped].mean()),
+        ("ignore_index is not honoured: the target -100 is used as an index, which counts from the end.", lambda: -log_p[rows, wrapped].sum() / counts.sum()),
+        ("the positions after the first ignored one are lost: an ignored position is skipped, and the loop goes on.", lambda: -picked[: int((~counts).int().argmax())].sum() / counts.sum()),
+        ("the positions after the first ignored one are lost: an ignored position is skipped, and the loop goes on.", lambda: -picked[: int((~counts).int().argmax())].mean()),
         ("ignored positions count as class 0.", lambda: -picked.mean()),
         ("ignored positions count as class 0 in the sum, though not in the number it is divided by.", lambda: -picked.sum() / counts.sum()),
         ("ignored positions count as class 0 in the sum, though not in the number it is divided by.", lambda: -log_p[rows, targets.clamp(min=0)].sum() / counts.sum()),
@@ -973,6 +989,22 @@ def cross_entropy_mistakes(logits, targets, ignore_index=-100):
     )
 
 
+def small_number(got, logits, targets):
+    """Fails if got is the loss with a small number inside the logarithm."""
+    p = logits.double().softmax(-1)[torch.arange(len(targets)), targets]
+    want = -p.log().mean()
+    if not isinstance(got, torch.Tensor) or got.dim() or not got.is_floating_point() or got.device.type == "meta":
+        return
+    for k in range(3, 13):
+        off = (-(p + 10.0**-k).log().mean() - want).item()
+        if abs(off) > 3e-6 and abs((got.detach().double() - want).item() - off) < 0.1 * abs(off) + 1e-6:
+            fail(
+                "a small number is added inside the logarithm: every loss comes out a little too small, and that of an unlikely target far too small.",
+                example=f"the loss is {number(got)}, expected {number(want)}",
+                look="log_softmax needs no such number",
+            )
+
+
 def logits_and_targets(N=5, V=7, seed=61, scale=2.0, dtype=torch.float32):
     return rand(N, V, seed=seed, scale=scale, dtype=dtype), rand_ids(N, n=min(N, V), seed=seed)
 
@@ -994,7 +1026,9 @@ def cross_entropy_uniform(cross_entropy):
 @checks(CROSS_ENTROPY, "values")
 def cross_entropy_values(cross_entropy):
     logits, targets = logits_and_targets()
-    close(call(cross_entropy, logits, targets), stock_cross_entropy(logits, targets), 2e-6, name="the loss", known=cross_entropy_mistakes(logits, targets))
+    got = call(cross_entropy, logits, targets)
+    small_number(got, logits, targets)
+    close(got, stock_cross_entropy(logits, targets), 2e-6, name="the loss", known=cross_entropy_mistakes(logits, targets))
 
 
 @checks(CROSS_ENTROPY, "other sizes")
@@ -1002,7 +1036,9 @@ def cross_entropy_sizes(cross_entropy):
     for N, V in [(1, 4), (9, 3), (4, 4), (3, 130), (6, 2)]:
         logits, targets = logits_and_targets(N, V, seed=63)
         targets[0] = V - 1
-        close(call(cross_entropy, logits, targets), stock_cross_entropy(logits, targets), 2e-6, name=f"the loss for logits of shape ({N}, {V})", known=cross_entropy_mistakes(logits, targets), look="sizes that are written as numbers")
+        got = call(cross_entropy, logits, targets)
+        small_number(got, logits, targets)
+        close(got, stock_cross_entropy(logits, targets), 2e-6, name=f"the loss for logits of shape ({N}, {V})", known=cross_entropy_mistakes(logits, targets), look="sizes that are written as numbers")
     logits, targets = logits_and_targets(6, 5, seed=64)
     transposed = logits.T.contiguous().T
     close(call(cross_entropy, transposed, targets), stock_cross_entropy(logits, targets), 2e-6, name="the loss for logits that are not contiguous")
@@ -1144,6 +1180,7 @@ def cross_entropy_backward_mistakes(logits, targets, ignore_index=-100):
         ("the gradient is divided by V; divide by the number of counted targets.", lambda: right * n / V),
         ("the sign is wrong: p - y it is.", lambda: -right),
         ("1 is not subtracted at the target: this is p / n.", lambda: p * keep / n),
+        ("the target's entry is set to -1; 1 is subtracted from it: p - 1.", lambda: (p * (1 - one_hot(safe)) - one_hot(safe)) * keep / n),
         ("1 is added at the target; it is subtracted.", lambda: (p + y) * keep / n),
         ("p is missing: this is -1 / n at the target alone.", lambda: -y / n),
         ("only the targets have a gradient: the other logits lie in the sum below the fraction and have one too.", lambda: right * y),

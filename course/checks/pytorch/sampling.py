@@ -88,6 +88,7 @@ def top_k_mistakes(logits, k):
         ("one token too many stays.", kept_only(logits, top_k_keeps(logits, k + 1))),
         ("nothing is removed.", logits),
         ("the k smallest logits stay; the k largest should.", kept_only(logits, top_k_keeps(-logits, k))),
+        ("the bar is the k-th smallest logit; it is the k-th largest.", kept_only(logits, logits >= values[..., V - min(k, V), None])),
         ("the filter is inverted: the k likeliest are removed and the others stay.", kept_only(logits, ~right)),
         ("everything is removed.", torch.full_like(logits, -INF)),
         ("only the likeliest token stays, whatever k is.", kept_only(logits, top_k_keeps(logits, 1))),
@@ -113,7 +114,9 @@ def top_k_mistakes(logits, k):
         found += [
             ("the k largest are taken over the batch (dim 0); each row chooses among its own V tokens (dim -1).", kept_only(logits, across)),
             ("the k largest of the whole batch stay; each row keeps k of its own.", kept_only(logits, flat)),
-            ("the first row sets the bar for all rows; each row has its own k-th largest.", kept_only(logits, logits >= first)),
+            ("one bar serves all rows, the first row's or the lowest; each row has its own k-th largest.", kept_only(logits, logits >= first)),
+            ("one bar serves all rows, the lowest; each row has its own k-th largest.", kept_only(logits, logits >= values[..., : min(k, V)].min())),
+            ("one bar serves all rows, the highest; each row has its own k-th largest.", kept_only(logits, logits >= values[..., min(k, V) - 1].max())),
         ]
     return found
 
@@ -517,6 +520,10 @@ def sample_counts(sample):
         check_text(sample(Known(follows), PROMPT.clone(), n), PROMPT, n, name=f"the result for max_new_tokens = {n}")
     one = torch.tensor([[4]])
     check_text(sample(Known(follows), one.clone(), 3), one, 3, name="the result for a prompt of one token")
+    for token in range(V):
+        got = sample(Known(always([1e4 * (i == token) for i in range(V)])), one.clone(), 3)
+        if isinstance(got, torch.Tensor) and got.dim() == 2 and got.shape[1] < 4:
+            fail(f"the loop stops when token {token} comes: max_new_tokens are drawn whatever they are.", look="break and return inside the loop")
 
 
 @checks(SAMPLE, "temperature 0 takes the likeliest")
@@ -1012,10 +1019,14 @@ def cache_length(KVCache):
         fail("the cache has no attribute length: next_logits asks it how many positions it holds.", look="__init__ and reset")
     if cache.length != 0:
         fail(f"a new cache has length {cache.length!r}, expected 0.")
+    if isinstance(cache.length, torch.Tensor):
+        fail("the length is a tensor; it is an int, a number of positions.", look="reset: length = 0, and forward adds the T of idx.shape")
     held = 0
     for T in (4, 1, 1):
         cache.forward(rand_ids(2, T, n=17, seed=T))
         held += T
+        if isinstance(cache.length, torch.Tensor):
+            fail("the length has become a tensor; it is an int, a number of positions.", look="what forward adds: the T of idx.shape is a number")
         if cache.length != held:
             words = {
                 T: "the length counts the last call only; it counts all positions held.",

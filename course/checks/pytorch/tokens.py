@@ -127,7 +127,10 @@ def char_ids(CharTokenizer):
         tokenizer.encode("brand")
     except (KeyError, ValueError) as error:
         fail("a symbol of the text has no id: are the entries of the vocabulary words, and not characters?", example=f'after the text "banana bread", encode("brand") raises {type(error).__name__}: {error}')
-    same_ids(tokenizer.encode("brand"), [2, 6, 1, 5, 3], 'the ids of "brand", after the text "banana bread",', known=char_mistakes("banana bread", "brand"), look="the symbols are ' ', a, b, d, e, n, r, with ids 0 to 6")
+    got, each = tokenizer.encode("brand"), tokenizer.encode(" abdenr")
+    mixed = isinstance(each, list) and set(each) == set(range(7)) and each != list(range(7))
+    unordered = "the ids are 0 to V - 1 and do not follow the sorted order of the symbols. A set has no order of its own: it can be another one at the next start of Python."
+    same_ids(got, [2, 6, 1, 5, 3], 'the ids of "brand", after the text "banana bread",', known=char_mistakes("banana bread", "brand") + [(unordered, got if mixed else None)], look="the symbols are ' ', a, b, d, e, n, r, with ids 0 to 6")
     tokenizer = CharTokenizer(SENTENCE)
     right = sorted(set(SENTENCE))
     same_ids(tokenizer.encode(SENTENCE), [right.index(c) for c in SENTENCE], "encode of the text itself", known=char_mistakes(SENTENCE, SENTENCE))
@@ -245,10 +248,12 @@ def merge_mistakes(ids, pair, new):
     return [
         ("pairs that overlap are both merged: of three equal ids in a row, the first two become new and the third stays.", overlapped),
         ("the merge goes from right to left: of three equal ids in a row, the first two are merged.", from_right),
-        ("nothing is merged.", list(ids)),
+        ("nothing is merged: does the comparison ever hold? A list never equals a tuple.", list(ids)),
         ("only the first place is merged; every place counts.", ids[: found[0]] + [new] + ids[found[0] + 2 :] if found else ids),
         ("only the last place is merged; every place counts.", ids[: found[-1]] + [new] + ids[found[-1] + 2 :] if found else ids),
         ("the second half of a merged pair stays: after a merge go on two places further, not one.", no_jump),
+        ("the second half of a merged pair stays, and the last id is lost: after a merge go on two places further, not one, and end with the last id.", no_jump[:-1]),
+        ("only the first place of the list comes back: is the return inside the loop?", expected_merge(ids[:2], pair, new)[:1]),
         ("the first half of a merged pair stays in the list.", [x for i, a in enumerate(ids) for x in ([a, new] if i in apart else [] if i - 1 in apart else [a])]),
         ("new is put in front of the pair, and the pair stays.", kept_second),
         ("the last id is lost when it belongs to no pair.", expected_merge(ids[:-1], pair, new)),
@@ -363,7 +368,7 @@ def cut_special(text, special_tokens):
 
 def plain_bpe(
     text, n_merges, special_tokens=(), words=WORDS.findall, weighted=True, pick=max, tie="bytes", symbols="bytes",
-    whole=False, least=1, apart=False, once=False, per_word=False,
+    whole=False, least=1, apart=False, once=False, per_word=False, keep_counts=False,
 ):
     """The merges, found by counting everything again for each; the options are mistakes."""
     counts = Counter()
@@ -373,10 +378,13 @@ def plain_bpe(
     split = []
     for word, n in counts.items():
         tokens = [bytes([b]) for b in word.encode("utf-8")] if symbols == "bytes" else [c.encode("utf-8") for c in word]
+        if symbols == "code points":
+            tokens = [bytes([ord(c)]) if ord(c) < 256 else c.encode("utf-8") for c in word]
         split.append((tokens, n if weighted else 1))
     merges, made = [], {}                                     # made: token -> when
+    pairs = Counter()
     for _ in range(n_merges):
-        pairs = Counter()
+        pairs = pairs if keep_counts else Counter()
         for tokens, n in split:
             i = 0
             seen = set()
@@ -442,6 +450,7 @@ CUTS = [
     ("endings like 's and 'll are not cut off; they are words of their own.", no_endings),
     ("a run of spaces before a word keeps all of them; the last space belongs to the word.", no_last_space),
     ("only a to z count as letters; é and 日 are letters too.", only_ascii),
+    ("each character is a word of its own, and inside it there is no pair to merge: cut the text into words.", list),
 ]
 
 
@@ -464,6 +473,8 @@ def bpe_mistakes(text, n, special_tokens=()):
         ("line ends become spaces.", lambda: plain_bpe(text.replace("\n", " "), n, special_tokens)),
         *((f"the text is normalised ({form}): different texts become one.", lambda form=form: plain_bpe(unicodedata.normalize(form, text), n, special_tokens)) for form in ("NFC", "NFKC", "NFD", "NFKD")),
         ("characters are merged, not bytes: é is two bytes, and they are a pair like any other.", by(symbols="characters")),
+        ("characters are taken by their code points (ord); a word is the bytes of its UTF-8.", by(symbols="code points")),
+        ("the counts of earlier rounds are still in: count all pairs anew after each merge, or take away those that are gone.", by(keep_counts=True)),
         ("training stops when the most frequent pair is found only once; it goes on until vocab_size is reached or no pair is left.", by(least=2)),
         ("of three equal tokens in a row only one pair is counted; every two neighbours count.", by(apart=True)),
         ("a pair that is found twice in a word is counted once; every place counts.", by(per_word=True)),
@@ -571,8 +582,24 @@ def same_training(train_bpe, cases, known=True, note=""):
             fail(almost, example=example)
     if len(merges) != len(want):
         fail(f"there are {len(merges)} merges, expected {len(want)}: vocab_size less 256 bytes and the special tokens.", example=example)
+    if merges[at] in merges[:at]:
+        fail("the same pair is merged twice: after a merge every word must be rewritten with the new token, before pairs are counted again.", example=example)
+    if equally_frequent(merges[at], want, at, text, special_tokens):
+        fail("several pairs are equally frequent, and the wrong one is taken: the greater pair of bytes wins. Compare the first parts, and where they are equal the second parts.", example=example)
     look = "the counts after a merge: the pairs inside the changed words go away, new ones come" if at > 0 else "how pairs are counted, and how the most frequent is chosen"
     fail("a merge is not the most frequent pair at that moment.", example=example, look=look)
+
+
+def equally_frequent(pair, want, at, text, special_tokens):
+    """Is pair found as often as want[at], after the merges before it?"""
+    pairs = Counter()
+    for part, special in cut_special(text, special_tokens):
+        for word in () if special else WORDS.findall(part):
+            tokens = [bytes([b]) for b in word.encode("utf-8")]
+            for merge in want[:at]:
+                tokens = replace(tokens, merge)
+            pairs.update(zip(tokens, tokens[1:]))
+    return pairs[pair] == pairs[want[at]]
 
 
 def explains(words, merges, text, n, special_tokens):
@@ -690,7 +717,15 @@ def train_end(train_bpe):
                 example=f"train_bpe({text!r}, 400) stops with: {error}",
             )
         same_training(train_bpe, [(text, 400, special_tokens)])
-    same_training(train_bpe, [("abc abc", 256, ())])
+    for size, special_tokens in ((256, ()), (257, ("<s>",))):
+        try:
+            train_bpe("abc abc", size, special_tokens)
+        except ValueError as error:
+            fail(
+                f"vocab_size {size} is refused although it holds the 256 bytes{' and the special token' if special_tokens else ''}: there is room, for no merge at all.",
+                example=f"train_bpe('abc abc', {size}" + (f", {special_tokens})" if special_tokens else ")") + f" stops with: {error}",
+            )
+        same_training(train_bpe, [("abc abc", size, special_tokens)])
 
 
 @checks(TRAIN, "a vocab_size that is too small")
@@ -735,6 +770,20 @@ def first_learned(tokens, merges):
 
 def last_learned(tokens, merges):
     return first_learned(tokens, merges[::-1])
+
+
+def smallest_ids(tokens, merges):
+    """Of all neighbours that are a merge, the pair of the smallest ids; bytes are 0 to 255, merged tokens come after."""
+    tokens, made = list(tokens), {a + b: 256 + i for i, (a, b) in enumerate(merges)}
+    while True:
+        known = [p for p in zip(tokens, tokens[1:]) if p in merges]
+        if not known:
+            return tokens
+        tokens = replace(tokens, min(known, key=lambda p: [t[0] if len(t) == 1 else made[t] for t in p]))
+
+
+def smallest_bytes(tokens, merges):
+    return first_learned(tokens, sorted(merges))
 
 
 def by_position(tokens, merges):
@@ -807,6 +856,8 @@ def encode_mistakes(vocab, merges, special_tokens=()):
         ("pairs are merged in one sweep from left to right; they must be merged in the order in which they were learned.", by(rule=one_sweep)),
         ("the longest token that fits is taken; BPE merges pairs in the order in which they were learned.", by(rule=longest_first)),
         ("of the pairs in a word, the one learned last is merged first; it is the other way round.", by(rule=last_learned)),
+        ("of the pairs in a word, the smallest pair of ids is merged first; the place in merges decides, so min needs a key.", by(rule=smallest_ids)),
+        ("of the pairs in a word, the smallest pair of bytes is merged first; the place in merges decides, so min needs a key.", by(rule=smallest_bytes)),
         ("only one merge is applied to each word; go on until no neighbours are a merge.", by(rule=one_merge)),
         ("each merge is applied once in a word; it must be applied at every place.", by(rule=one_place_each)),
         *((words[:-1] + ", as in training.", by(words=cut)) for words, cut in CUTS),
@@ -982,11 +1033,18 @@ def bpe_special(BPETokenizer):
             text = text[n:]
         return out
 
+    def as_pattern(text, order):
+        parts = regex.split("(" + "|".join(order) + ")", text)
+        return [i for part in parts for i in ([where[part.encode()]] if part in order else encoded(part, vocab, LEARNED))]
+
+    pattern = "special tokens are read as a pattern: | and . have a meaning in regular expressions. Escape them, or use split_special."
     where = {token: i for i, token in vocab.items()}
     same_encoding(tokenizer, texts, vocab, LEARNED, special_tokens, known=[
         ("a special token is cut up like a word; it is one id.", lambda text: encoded(text, vocab, LEARNED, whole=True)),
         ("special tokens are lost; each is one id.", lambda text: [i for part, special in cut_special(text, special_tokens) if not special for i in encoded(part, vocab, LEARNED)]),
         ("of two special tokens that fit at one place, the longer wins.", shorter_first),
+        (pattern, lambda text: as_pattern(text, special_tokens)),
+        (pattern, lambda text: as_pattern(text, sorted(special_tokens, key=len, reverse=True))),
     ], note=f" with special_tokens {special_tokens}")
     for text in texts:
         same_text(tokenizer.decode(encoded(text, vocab, LEARNED, special_tokens)), text, f"decode of the ids of {text!r}", known=[
@@ -997,14 +1055,40 @@ def bpe_special(BPETokenizer):
 @checks(BPE, "special tokens that are not declared")
 def bpe_no_special(BPETokenizer):
     vocab = vocab_of(LEARNED, ("<|end|>", "<|pad|>"))
-    texts = ["the <|end|> and<|pad|>"]
+    texts = ["the <|end|> and<|pad|>", "<|end|>"]
+    end = next(i for i, token in vocab.items() if token == b"<|end|>")
     undeclared = "<|end|> is taken as special although special_tokens does not name it; it is plain text then."
     for special_tokens in ((), ["<|pad|>"]):
         same_encoding(BPETokenizer(dict(vocab), list(LEARNED), special_tokens) if special_tokens else BPETokenizer(dict(vocab), list(LEARNED)), texts, vocab, LEARNED, special_tokens, known=[
             (undeclared, lambda text: encoded(text, vocab, LEARNED, ("<|end|>", "<|pad|>"))),
             (undeclared, lambda text: encoded(text, vocab, LEARNED, ("<|end|>",))),
+            (undeclared, lambda text: [end] if text == "<|end|>" else encoded(text, vocab, LEARNED, special_tokens)),
             *([("special tokens are cut up when special_tokens is a list.", lambda text: encoded(text, vocab, LEARNED))] if special_tokens else []),
         ], note=f" with special_tokens {special_tokens}" if special_tokens else " without special_tokens")
+
+
+@checks(BPE, "tokenizers side by side, and the same result twice")
+def bpe_repeat(BPETokenizer):
+    vocab, few = vocab_of(LEARNED), LEARNED[:3]
+    given_vocab, given_merges = dict(vocab), list(LEARNED)
+    first = BPETokenizer(given_vocab, given_merges)
+    second = BPETokenizer(vocab_of(few), list(few))
+    for tokenizer, its_vocab, its_merges in ((first, vocab, LEARNED), (second, vocab_of(few), few), (first, vocab, LEARNED)):
+        for text in ("banander", "the and the"):
+            want = encoded(text, its_vocab, its_merges)
+            got = attempt(lambda: tokenizer.encode(text))
+            if got != want:
+                fail(
+                    "two tokenizers disturb each other, or a second call gives another result.",
+                    example=f"with {len(its_merges)} merges encode({text!r}) is {short(got)}, expected {want}",
+                    look="names set in the class body, global ones, or functools.cache over all tokenizers: keep them on self",
+                )
+            got.append(-1)
+            again = tokenizer.encode(text)
+            if again != want:
+                fail("the list that encode returns is kept inside: whoever changes it changes what the next call returns.", example=f"after append(-1) to the result, encode({text!r}) is {short(again)}", look="a cache of words: give out a copy")
+    if given_vocab != vocab or given_merges != LEARNED:
+        fail("vocab or merges, which you are given, are changed; whoever called you still needs them.", look="pop, update, and assignments into vocab")
 
 
 @checks(BPE, "ids as vocab has them")
@@ -1034,30 +1118,6 @@ def bpe_other_ids(BPETokenizer):
         fail("decode does not look ids up in vocab.", example=f"decode(encode({text!r})) is {short(back)}, for a vocab in another order")
 
 
-@checks(BPE, "tokenizers side by side, and the same result twice")
-def bpe_repeat(BPETokenizer):
-    vocab, few = vocab_of(LEARNED), LEARNED[:3]
-    given_vocab, given_merges = dict(vocab), list(LEARNED)
-    first = BPETokenizer(given_vocab, given_merges)
-    second = BPETokenizer(vocab_of(few), list(few))
-    for tokenizer, its_vocab, its_merges in ((first, vocab, LEARNED), (second, vocab_of(few), few), (first, vocab, LEARNED)):
-        for text in ("banander", "the and the"):
-            want = encoded(text, its_vocab, its_merges)
-            got = attempt(lambda: tokenizer.encode(text))
-            if got != want:
-                fail(
-                    "two tokenizers disturb each other, or a second call gives another result.",
-                    example=f"with {len(its_merges)} merges encode({text!r}) is {short(got)}, expected {want}",
-                    look="names set in the class body, global ones, or functools.cache over all tokenizers: keep them on self",
-                )
-            got.append(-1)
-            again = tokenizer.encode(text)
-            if again != want:
-                fail("the list that encode returns is kept inside: whoever changes it changes what the next call returns.", example=f"after append(-1) to the result, encode({text!r}) is {short(again)}", look="a cache of words: give out a copy")
-    if given_vocab != vocab or given_merges != LEARNED:
-        fail("vocab or merges, which you are given, are changed; whoever called you still needs them.", look="pop, update, and assignments into vocab")
-
-
 # --- save_tokens ---------------------------------------------------------------------------------------
 
 
@@ -1066,7 +1126,12 @@ def save_file(save_tokens):
     ids = [0, 1, 255, 256, 40_000, 65_535, 7]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "tokens.bin"
-        save_tokens(path, list(ids))
+        try:
+            save_tokens(path, list(ids))
+        except ValueError as error:
+            if 65_535 in ids and not path.exists():
+                fail("ids that fit are refused: uint16 holds 0 to 65,535, both ends included.", example=f"for the ids {ids} ValueError says: {short(str(error), 60)}", look="< against <=, and > against >=")
+            raise
         files = sorted(p.name for p in Path(folder).iterdir())
         if files != ["tokens.bin"]:
             fail("the file does not have the name that was given.", example=f"for tokens.bin the folder holds {files}", look="np.save adds .npy; tofile does not")
@@ -1212,6 +1277,8 @@ def batch(get_batch, tokens, batch_size, n_ctx, seed=0):
 def check_windows(x, y, tokens, n_ctx):
     """x must be windows and y the same, one step later."""
     where = places(tokens)
+    if torch.equal(y, x + 1) and set(x.flatten().tolist()) <= set(where):
+        fail("y is x + 1, ids that are one higher: the targets are the tokens that follow in the text.", example=f"x[0] is {short(x[0].tolist())}, y[0] is {short(y[0].tolist())}")
     for name, rows in (("x", x), ("y", y)):
         for token in rows.flatten().tolist():
             if token not in where:
@@ -1290,6 +1357,12 @@ def batch_rows(get_batch):
 def batch_every_window(get_batch):
     for n, T in ((9, 4), (13, 3), (6, 5), (2, 1), (8, 1)):
         tokens = sample_tokens(n, seed=n)
+        try:
+            got = get_batch(tokens, 3000, T, generator=generator(0))
+        except (ValueError, IndexError, RuntimeError):
+            got = None                                        # batch() says it in words
+        if isinstance(got, (tuple, list)) and got and isinstance(got[0], torch.Tensor) and got[0].shape == (n - T, T):
+            fail("no start is drawn twice, and so a batch cannot have more rows than there are starts: each row draws from all of them.", example=f"{n} tokens, n_ctx = {T}, batch_size = 3000: x has {n - T} rows", look="randperm; randint draws each number by itself")
         x, y = batch(get_batch, tokens, 3000, T)
         starts = check_windows(x, y, tokens, T)
         count = torch.bincount(starts, minlength=n - T)

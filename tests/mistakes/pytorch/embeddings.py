@@ -1137,3 +1137,83 @@ class PositionsFirst(Sum):
         out = self.pos(idx).unsqueeze(0).repeat(idx.shape[0], 1, 1)
         out = out + self.tok(idx)
         return out
+
+
+# --- found by a second reader --------------------------------------------------------------------------
+
+
+@wrong(ONE_HOT, "do not line up")
+def hot_without_an_axis(idx, n):
+    return (idx == torch.arange(n)).float()
+
+
+@wrong(EMBEDDING, "all start equal")
+class EmbeddingOfOneRepeatedRow(good.Embedding):
+    def __init__(self, n, n_embd):
+        nn.Module.__init__(self)
+        self.weight = nn.Parameter((0.02 * torch.randn(1, n_embd)).repeat(n, 1))
+
+
+@wrong(BACKWARD, "Only the sequences add up")
+def scatter_sequence_by_sequence(grad, idx, n):
+    total = torch.zeros(n, grad.shape[-1])
+    for ids, rows in zip(idx, grad):
+        total[ids] += rows
+    return total
+
+
+@wrong(BACKWARD, "idx may have any number of axes")
+def scatter_with_two_loops(grad, idx, n):
+    total = torch.zeros(n, grad.shape[-1])
+    for b in range(idx.shape[0]):
+        for t in range(idx.shape[1]):
+            total[idx[b, t]] += grad[b, t]
+    return total
+
+
+@wrong(BACKWARD, "mixed up")
+def scatter_of_mixed_axes(grad, idx, n):
+    C = grad.shape[-1]
+    return torch.zeros(n, C).index_add(0, idx.reshape(-1), grad.reshape(C, -1).T)
+
+
+@wrong(BACKWARD, "only the first channel")
+def scatter_add_with_a_column(grad, idx, n):
+    rows = grad.reshape(-1, grad.shape[-1])
+    return torch.zeros(n, grad.shape[-1]).scatter_add(0, idx.reshape(-1)[:, None], rows)
+
+
+@wrong(BACKWARD, "do not occur are not 0")
+def scatter_into_garbage(grad, idx, n):
+    start = torch.full((n, grad.shape[-1]), 3e30)            # as torch.empty may give
+    return start.index_add(0, idx.reshape(-1), grad.reshape(-1, grad.shape[-1]))
+
+
+@wrong(BACKWARD, "do not occur are not 0")
+def scatter_by_means_of_no_rows(grad, idx, n):
+    return torch.stack([grad[idx == v].mean(dim=0) for v in range(n)])
+
+
+@wrong(BOTH, "wte and wpe are one table")
+class BothOfOneTable(good.TokenAndPosition):
+    def __init__(self, config):
+        super().__init__(config)
+        self.wpe = self.wte
+
+
+@wrong(BOTH, "do not line up with the tokens")
+class BothPositionsOverTheBatch(good.TokenAndPosition):
+    def forward(self, idx):
+        return self.wte(idx) + self.wpe(torch.arange(len(idx)))
+
+
+@wrong(BOTH, "positions 0 to T - 1, in each sequence")
+class BothPositionsFromOne(good.TokenAndPosition):
+    def forward(self, idx):
+        return self.wte(idx) + self.wpe(torch.arange(1, idx.shape[1] + 1))
+
+
+@right(BOTH)
+class BothByCumsum(good.TokenAndPosition):
+    def forward(self, idx):
+        return self.wpe(torch.ones_like(idx).cumsum(dim=1) - 1) + self.wte(idx)

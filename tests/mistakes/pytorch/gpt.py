@@ -442,6 +442,12 @@ class FloatInside(Parts):
         return super().forward(x).float()
 
 
+@wrong(BLOCK, "super().__init__()")
+class BlockForgotSuper(nn.Module):
+    def __init__(self, config):
+        self.ln_1, self.ln_2 = LayerNorm(config.n_embd), LayerNorm(config.n_embd)
+
+
 @right(BLOCK)
 class StockBlock(nn.Module):
     def __init__(self, config):

@@ -1142,6 +1142,31 @@ def gelu_by_logaddexp(x):
     return x * torch.exp(-torch.logaddexp(torch.zeros_like(z), -z))
 
 
+@wrong(NORM, "super().__init__()")
+class NormForgotSuper(nn.Module):
+    def __init__(self, n_embd, eps=1e-5):
+        self.weight, self.bias = nn.Parameter(torch.ones(n_embd)), nn.Parameter(torch.zeros(n_embd))
+
+
+@wrong(NORM, "is no nn.Module")
+class NormNoModule:
+    def __init__(self, n_embd, eps=1e-5):
+        self.weight, self.bias = nn.Parameter(torch.ones(n_embd)), nn.Parameter(torch.zeros(n_embd))
+
+
+@wrong(NORM, "one variance serves all")
+class NormOneVariance(good.LayerNorm):
+    def forward(self, x):
+        centred = x - x.mean(-1, keepdim=True)
+        return self.weight * centred / (centred.square().mean() + self.eps).sqrt() + self.bias
+
+
+@wrong(NORM, "one mean serves all")
+class NormOneMean(good.LayerNorm):
+    def forward(self, x):
+        return self.weight * (x - x.mean()) / (x.var(-1, correction=0, keepdim=True) + self.eps).sqrt() + self.bias
+
+
 # --- MLP -----------------------------------------------------------------------------------------------
 
 
@@ -1160,6 +1185,40 @@ class Net(nn.Module):
 
     def forward(self, x):
         return self.c_proj(self.act(self.c_fc(x)))
+
+
+@wrong(MLP, "super().__init__()")
+class NetForgotSuper(nn.Module):
+    def __init__(self, config):
+        self.c_fc = Linear(config.n_embd, 4 * config.n_embd)
+        self.c_proj = Linear(4 * config.n_embd, config.n_embd)
+
+    act, forward = Net.act, Net.forward
+
+
+@wrong(MLP, "is no nn.Module")
+class NetNoModule:
+    def __init__(self, config):
+        self.c_fc = Linear(config.n_embd, 4 * config.n_embd)
+        self.c_proj = Linear(4 * config.n_embd, config.n_embd)
+
+    act, forward = Net.act, Net.forward
+
+
+SHARED_LAYERS = {}
+
+
+@wrong(MLP, "two modules share c_fc.weight")
+class NetShared(Net):
+    def __init__(self, config):
+        super().__init__(config)
+        self.c_fc = SHARED_LAYERS.setdefault(config.n_embd, self.c_fc)
+
+
+@wrong(MLP, "in eval mode")
+class NetReluInEval(Net):
+    def act(self, x):
+        return super().act(x) if self.training else x.clamp(min=0) + 1e-4
 
 
 @wrong(MLP, "as wide as its input")

@@ -652,6 +652,11 @@ def loads_everything_turned(path):
     return load_with(path, convert=transposes_everything, config_of=config_of)
 
 
+@wrong(LOAD, "the path of a file given as str")
+def takes_a_str_for_a_folder(path):
+    return good.load_gpt2(path + "/model.safetensors" if isinstance(path, str) else path)
+
+
 @wrong(LOAD, "no such place")
 def loads_under_other_names(path):
     return load_with(path, convert=convert_with(rename=lambda n: n.removeprefix("transformer.").replace("ln_", "norm_")))

@@ -2187,3 +2187,72 @@ class KaimingWithSqrt5(LinearBase):
     def __init__(self, d_in, d_out, bias=True):
         super().__init__(d_in, d_out, bias)
         nn.init.kaiming_uniform_(self.weight, a=math.sqrt(5))
+
+
+# --- found by a second reader --------------------------------------------------------------------------
+
+
+@wrong(LINEAR, "entry by entry")
+def linear_times_transposed_entries(x, weight, bias=None):
+    y = x * weight.T
+    return y if bias is None else y + bias
+
+
+@wrong(SOFTMAX, "sum to a little less than 1")
+def softmax_guards_the_division(x, dim):
+    e = (x - x.amax(dim=dim, keepdim=True)).exp()
+    return e / (e.sum(dim=dim, keepdim=True) + 1e-5)
+
+
+@wrong(LOG_SOFTMAX_BACKWARD, "which is always 1")
+def log_backward_sums_shares(grad, y, dim):
+    return grad - y.exp().sum(dim=dim, keepdim=True) * grad
+
+
+@wrong(LOG_SOFTMAX_BACKWARD, "times exp(y) afterwards")
+def log_backward_multiplies_inside(grad, y, dim):
+    return grad - (grad * y.exp()).sum(dim=dim, keepdim=True)
+
+
+@wrong(LOG_SOFTMAX_BACKWARD, "slope of the logarithm alone")
+def log_backward_divides_by_shares(grad, y, dim):
+    return grad / y.exp()
+
+
+@wrong(CROSS_ENTROPY, "a small number is added inside the logarithm")
+def loss_with_small_number(logits, targets, ignore_index=-100):
+    counts = targets != ignore_index
+    p = good.softmax(logits, -1)[counts, targets[counts]]
+    return -(p + 1e-8).log().mean()
+
+
+@wrong(CROSS_ENTROPY, "counts from the end")
+def loss_with_one_hot_of_ignored(logits, targets, ignore_index=-100):
+    one_hot = torch.zeros_like(logits)
+    one_hot[torch.arange(len(targets)), targets] = 1
+    return -(one_hot * good.log_softmax(logits, -1)).sum() / (targets != ignore_index).sum()
+
+
+@wrong(CROSS_ENTROPY, "after the first ignored one are lost")
+def loss_stops_at_ignored(logits, targets, ignore_index=-100):
+    log_p, total = good.log_softmax(logits, -1), 0.0
+    for n, target in enumerate(targets):
+        if target == ignore_index:
+            break
+        total = total - log_p[n, target]
+    return total / (targets != ignore_index).sum()
+
+
+@wrong(CROSS_ENTROPY_BACKWARD, "is set to -1")
+def loss_backward_sets_the_target(logits, targets, ignore_index=-100):
+    counts = targets != ignore_index
+    grad = good.softmax(logits, -1)
+    grad[torch.arange(len(targets)), targets.masked_fill(~counts, 0)] = -1
+    return grad * counts[:, None] / counts.sum()
+
+
+@right(CROSS_ENTROPY)
+def loss_from_logsumexp_of_kept_rows(logits, targets, ignore_index=-100):
+    kept = (targets != ignore_index).nonzero()[:, 0]
+    rows = logits.index_select(0, kept)
+    return (rows.logsumexp(-1) - rows.gather(1, targets[kept][:, None])[:, 0]).mean()

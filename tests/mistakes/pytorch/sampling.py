@@ -92,7 +92,25 @@ def over_everything(logits, k):
     return logits.masked_fill(logits < logits.flatten().topk(min(k, logits.numel())).values[-1], -INF)
 
 
-@wrong(TOP_K, "first row sets the bar")
+@wrong(TOP_K, "one bar serves all rows")
+def lowest_bar_for_all(logits, k):
+    bar = logits.topk(min(k, logits.shape[-1]), dim=-1).values.min()
+    return logits.masked_fill(logits < bar, -INF)
+
+
+@wrong(TOP_K, "the highest")
+def highest_bar_for_all(logits, k):
+    bar = logits.topk(min(k, logits.shape[-1]), dim=-1).values[..., -1].max()
+    return logits.masked_fill(logits < bar, -INF)
+
+
+@wrong(TOP_K, "k-th smallest logit")
+def bar_from_below(logits, k):
+    bar = logits.kthvalue(min(k, logits.shape[-1]), dim=-1, keepdim=True).values
+    return logits.masked_fill(logits < bar, -INF)
+
+
+@wrong(TOP_K, "one bar serves all rows")
 def bar_of_the_first_row(logits, k):
     return logits.masked_fill(logits < bar(logits, k).flatten()[0], -INF)
 
@@ -744,6 +762,15 @@ def pairs(logits, t, k, p, g):
 def overwrites_the_prompt(model, idx, max_new_tokens, temperature=1.0, top_k=None, top_p=None, generator=None, cache=None):
     out = good.sample(model, idx, max_new_tokens, temperature, top_k, top_p, generator, cache)
     idx[:] = out[:, -idx.shape[1] :]
+    return out
+
+
+@wrong(SAMPLE, "the loop stops when token 0 comes")
+def stops_at_token_zero(model, idx, max_new_tokens, *options, **more):
+    out = good.sample(model, idx, max_new_tokens, *options, **more)
+    for t in range(idx.shape[1], out.shape[1]):
+        if (out[:, t] == 0).all():
+            return out[:, : t + 1]
     return out
 
 
@@ -1686,6 +1713,14 @@ class CachesBeforeTheHeads(Base):
         q, k, v = (split_heads(p, block.attn.n_head) for p in (q, k, v))
         x = x + block.attn.c_proj(merge_heads(self.attend(q, k, v)))
         return x + block.mlp(block.ln_2(x))
+
+
+@wrong(CACHE, "the length has become a tensor")
+class CountsInATensor(Base):
+    def forward(self, idx):
+        logits = super().forward(idx)
+        self.length = torch.tensor(self.length)
+        return logits
 
 
 @right(CACHE)

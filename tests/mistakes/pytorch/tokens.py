@@ -55,7 +55,7 @@ class ByFrequency(WithSymbols):
         return [c for c, _ in Counter(text).most_common()]
 
 
-@wrong(CHAR, "is wrong")
+@wrong(CHAR, "A set has no order")
 class OrderOfASet(WithSymbols):
     def choose(self, text):
         return sorted(set(text), key=lambda c: ord(c) * 7919 % 101)   # what a set does, the same in each run
@@ -2266,3 +2266,195 @@ def by_sliding_windows(tokens, batch_size, n_ctx, generator=None):
     at = torch.randint(len(every), (batch_size,), generator=generator).numpy()
     chosen = torch.from_numpy(every[at].astype(np.int64))
     return chosen[:, :-1], chosen[:, 1:]
+
+
+# --- found by a second reader --------------------------------------------------------------------------
+
+
+@wrong(CHAR, "A set has no order")
+class CharsInSetOrder(Chars):
+    def __init__(self, text):
+        self.symbols = sorted(set(text), key=lambda c: (ord(c) * 7) % 31)   # as a set might have them
+        self.ids = {c: i for i, c in enumerate(self.symbols)}
+
+
+@wrong(MERGE, "stays, and the last id is lost")
+def merge_for_over_neighbours(ids, pair, new):
+    return [new if (a, b) == pair else a for a, b in zip(ids, ids[1:])]
+
+
+@wrong(MERGE, "return inside the loop")
+def merge_returns_in_the_loop(ids, pair, new):
+    out = []
+    i = 0
+    while i < len(ids):
+        if tuple(ids[i : i + 2]) == pair:
+            out.append(new)
+            i += 2
+        else:
+            out.append(ids[i])
+            i += 1
+        return out
+    return out
+
+
+@wrong(MERGE, "A list never equals a tuple")
+def merge_compares_list_with_tuple(ids, pair, new):
+    out = []
+    i = 0
+    while i < len(ids):
+        if ids[i : i + 2] == pair:
+            out.append(new)
+            i += 2
+        else:
+            out.append(ids[i])
+            i += 1
+    return out
+
+
+def plain_training(text, vocab_size, special_tokens, words=None, key=None, symbols=None, rewrite=True, forget=True, least_room=0):
+    """A plain train_bpe with places for mistakes."""
+    n_merges = vocab_size - 256 - len(special_tokens)
+    if n_merges < least_room:
+        raise ValueError(f"vocab_size {vocab_size} is too small for 256 bytes and the special tokens")
+    vocab = {i: bytes([i]) for i in range(256)}
+    counts = Counter()
+    for part in split_special(text, special_tokens):
+        if part not in special_tokens:
+            counts.update(words(part) if words else regex.findall(WORDS, part))
+    split = [(symbols(word) if symbols else list(word.encode("utf-8")), n) for word, n in counts.items()]
+    merges, pairs = [], Counter()
+    for new in range(256, 256 + n_merges):
+        pairs = Counter() if forget else pairs
+        for ids, n in split:
+            for pair in zip(ids, ids[1:]):
+                pairs[pair] += n
+        if not pairs:
+            break
+        best = max(pairs, key=lambda p: (pairs[p], (key or tuple)([vocab[i] for i in p])))
+        merges.append((vocab[best[0]], vocab[best[1]]))
+        vocab[new] = vocab[best[0]] + vocab[best[1]]
+        if rewrite:
+            split = [(merge_pair(ids, best, new), n) for ids, n in split]
+    for special in special_tokens:
+        vocab[len(vocab)] = special.encode("utf-8")
+    return vocab, merges
+
+
+@right(TRAIN)
+def plain_training_without_mistakes(text, vocab_size, special_tokens=()):
+    return plain_training(text, vocab_size, special_tokens)
+
+
+@wrong(TRAIN, "each character is a word of its own")
+def training_counts_characters(text, vocab_size, special_tokens=()):
+    return plain_training(text, vocab_size, special_tokens, words=list)
+
+
+@wrong(TRAIN, "counts of earlier rounds")
+def training_never_resets_counts(text, vocab_size, special_tokens=()):
+    return plain_training(text, vocab_size, special_tokens, forget=False)
+
+
+@wrong(TRAIN, "the same pair is merged twice")
+def training_never_rewrites_words(text, vocab_size, special_tokens=()):
+    return plain_training(text, vocab_size, special_tokens, rewrite=False)
+
+
+@wrong(TRAIN, "code points (ord)")
+def training_on_code_points(text, vocab_size, special_tokens=()):
+    return plain_training(text, vocab_size, special_tokens, symbols=lambda word: [ord(c) for c in word])
+
+
+@wrong(TRAIN, "the wrong one is taken")
+def training_compares_first_parts_only(text, vocab_size, special_tokens=()):
+    return plain_training(text, vocab_size, special_tokens, key=lambda parts: parts[0])
+
+
+@wrong(TRAIN, "the wrong one is taken")
+def training_compares_second_parts_first(text, vocab_size, special_tokens=()):
+    return plain_training(text, vocab_size, special_tokens, key=lambda parts: parts[::-1])
+
+
+@wrong(TRAIN, "is refused although")
+def training_refuses_no_merges(text, vocab_size, special_tokens=()):
+    return plain_training(text, vocab_size, special_tokens, least_room=1)
+
+
+@wrong(BPE, "smallest pair of ids")
+class BpeMinWithoutKey(good.BPETokenizer):
+    def encode_word(self, word):
+        ids = [self.ids[bytes([byte])] for byte in word.encode("utf-8")]
+        while True:
+            known = [pair for pair in zip(ids, ids[1:]) if pair in self.ranks]
+            if not known:
+                return ids
+            first = min(known)
+            ids = merge_pair(ids, first, self.ranks[first][1])
+
+
+@wrong(BPE, "read as a pattern")
+class BpeSpecialNotEscaped(good.BPETokenizer):
+    def encode(self, text):
+        parts = regex.split("(" + "|".join(self.special_tokens) + ")", text) if self.special_tokens else [text]
+        ids = []
+        for part in parts:
+            if part in self.special_tokens:
+                ids.append(self.ids[part.encode("utf-8")])
+            else:
+                for word in regex.findall(WORDS, part):
+                    ids.extend(self.encode_word(word))
+        return ids
+
+
+@wrong(BPE, "two tokenizers disturb each other")
+class BpeWordsOfAllTokenizers(good.BPETokenizer):
+    words_of_all = {}
+
+    def __init__(self, vocab, merges, special_tokens=()):
+        super().__init__(vocab, merges, special_tokens)
+        self.seen = self.words_of_all
+
+
+@wrong(BPE, "is taken as special although")
+class BpePartsLookedUpWhole(good.BPETokenizer):
+    def encode(self, text):
+        ids = []
+        for part in split_special(text, self.special_tokens):
+            if part.encode("utf-8") in self.ids:
+                ids.append(self.ids[part.encode("utf-8")])
+            else:
+                for word in regex.findall(WORDS, part):
+                    ids.extend(self.encode_word(word))
+        return ids
+
+
+@wrong(SAVE, "ids that fit are refused")
+def save_refuses_the_largest(path, ids):
+    ids = np.asarray(ids)
+    if ids.size == 0 or ids.min() < 0 or ids.max() >= 65_535:
+        raise ValueError("there are no ids, or one does not fit into uint16")
+    return good.save_tokens(path, ids)
+
+
+@wrong(SAVE, "ids that fit are refused")
+def save_refuses_zero(path, ids):
+    ids = np.asarray(ids)
+    if ids.size == 0 or ids.min() <= 0 or ids.max() > 65_535:
+        raise ValueError("there are no ids, or one does not fit into uint16")
+    return good.save_tokens(path, ids)
+
+
+@wrong(BATCH, "y is x + 1")
+def batch_of_ids_one_higher(tokens, batch_size, n_ctx, generator=None):
+    x, _ = good.get_batch(tokens, batch_size, n_ctx, generator)
+    return x, x + 1
+
+
+@wrong(BATCH, "no start is drawn twice")
+def batch_by_randperm(tokens, batch_size, n_ctx, generator=None):
+    if len(tokens) < n_ctx + 1:
+        raise ValueError("the tokens are too few for a window and its targets")
+    starts = torch.randperm(len(tokens) - n_ctx, generator=generator)[:batch_size]
+    windows = torch.from_numpy(np.stack([tokens[s : s + n_ctx + 1].astype(np.int64) for s in starts.tolist()]))
+    return windows[:, :-1], windows[:, 1:]

@@ -282,3 +282,27 @@ def by_running_mean(x):
         mean = mean + (x[t] - mean) / (t + 1)
         rows.append(mean)
     return torch.stack(rows)
+
+
+@wrong(AVERAGE, "have lost their axis")
+def row_sums_without_keepdim(x):
+    weights = torch.ones(len(x), len(x)).tril()
+    return weights / weights.sum(dim=1) @ x
+
+
+@wrong(AVERAGE, "one and the same tensor")
+def one_sum_kept_in_every_row(x):
+    total, rows = torch.zeros(x.shape[1]), []
+    for row in x:
+        total += row
+        rows.append(total)
+    return torch.stack(rows) / torch.arange(1, len(x) + 1)[:, None]
+
+
+@right(AVERAGE)
+def mean_moved_towards_each_row(x):
+    mean, rows = x[0], [x[0]]
+    for t in range(1, len(x)):
+        mean = mean + (x[t] - mean) / (t + 1)
+        rows.append(mean)
+    return torch.stack(rows)
