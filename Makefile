@@ -8,7 +8,7 @@ help:
 	@echo "make lab        make the environment, copy the lessons to work/, open JupyterLab"
 	@echo "make test       make the environment, run every check and every notebook"
 	@echo "make notebooks  write notebooks/*.ipynb from notebooks/*.py (for authors)"
-	@echo "make bench      train the course's GPT and one from stock parts, side by side"
+	@echo "make bench      the course's GPT beside one from stock parts, and its port beside it"
 	@echo "Settings: PYTHON=python3.12  VENV=.venv  JOBS=2 (test processes)  TORCH_INDEX=address of PyTorch's wheels"
 
 lab:

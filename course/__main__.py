@@ -1,7 +1,9 @@
 """python -m course: train, sample, bench, progress."""
 import argparse
+import json
 import sys
 from dataclasses import fields
+from pathlib import Path
 
 from course import answers, corpus, train
 from course.progress import progress
@@ -21,7 +23,7 @@ def parser():
     }
     for field in fields(train.Settings):
         command.add_argument(f"--{field.name.replace('_', '-')}", type=field.type, default=field.default, help=words[field.name])
-    command.add_argument("--framework", choices=["pytorch"], default="pytorch", help="which half of the course trains")
+    command.add_argument("--framework", choices=["pytorch", "mindspore"], default="pytorch", help="which half of the course trains")
     command.add_argument("--out", default=None, help="folder of the checkpoint (default: train/ in your work folder)")
     command.add_argument("--resume", action="store_true", help="go on from the checkpoint in --out")
     command.add_argument("--every", type=int, default=100, help="steps between checkpoints and validations")
@@ -35,8 +37,8 @@ def parser():
     command.add_argument("--top-k", type=int, default=40, help="draw among this many")
     command.add_argument("--seed", type=int, default=0, help="of the draws")
 
-    command = commands.add_parser("bench", help="the course's GPT beside one from stock parts")
-    command.add_argument("what", nargs="?", choices=["all", "step", "train", "sample"], default="all", help="which figures (default all, about 6 minutes)")
+    command = commands.add_parser("bench", help="the course's GPT beside one from stock parts, and its port to MindSpore")
+    command.add_argument("what", nargs="?", choices=["all", "step", "train", "sample", "port"], default="all", help="which figures (default all, about 15 minutes)")
     command.add_argument("--steps", type=int, default=2000, help="training steps of the train figures (default 2000)")
     command.add_argument("--json", metavar="FILE", help="also write the figures to this file")
 
@@ -50,7 +52,7 @@ def run(options):
         settings = train.Settings(**{f.name: getattr(options, f.name) for f in fields(train.Settings)})
         if options.every < 1:
             raise train.TrainError(f"--every is {options.every} and must be at least 1.")
-        done = train.train(settings, options.out or answers.folder() / "train", options.resume, options.every)
+        done = train.train(settings, options.out or answers.folder() / "train", options.resume, options.every, framework=options.framework)
         if done is None:
             return 130
         if options.sample > 0:
@@ -70,7 +72,16 @@ def run(options):
     elif options.command == "bench":
         from course.bench import pytorch as bench
 
-        bench.report(options.what, options.steps, options.json)
+        figures = bench.report(options.what, options.steps)
+        if options.what in ("all", "port"):
+            from course.bench import training
+
+            for size in ("small", "mid"):
+                measured = training.measure(size)
+                print(f"training step, {size}, one process each\n{training.report(measured)}", flush=True)
+                figures[f"port {size}"] = {name: vars(m) for name, m in measured.items()}
+        if options.json:
+            Path(options.json).write_text(json.dumps(figures, indent=1), encoding="utf-8")
     else:
         progress(options.lesson)
     return 0

@@ -175,7 +175,8 @@ def run_one(one, obj):
 
 
 def crashed(error, obj):
-    text = str(error).strip().split("\n")[0] or "no message"
+    lines = [line.strip() for line in str(error).split("\n")]
+    text = next((line for line in lines if any(c.isalpha() for c in line)), "no message")   # MindSpore begins with a rule
     return f"your code raises {type(error).__name__}: {text[:300]}{learner_line(error, obj)}"
 
 

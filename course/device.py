@@ -26,6 +26,24 @@ def mindspore_target():
         return "CPU"
 
 
+def mindspore_problem():
+    """Why MindSpore cannot be used here, in one sentence; empty if it can."""
+    if not (3, 9) <= sys.version_info[:2] <= (3, 12):
+        return f"MindSpore 2.10 runs on Python 3.9 to 3.12 and this is {platform.python_version()}: make the environment with Python 3.11 or 3.12."
+    try:
+        metadata.version("mindspore")
+    except metadata.PackageNotFoundError:
+        return "MindSpore is not installed here: pip install mindspore==2.10.0."
+    if int(metadata.version("numpy").split(".")[0]) >= 2:
+        return f"NumPy {metadata.version('numpy')} is installed and MindSpore 2.10 is built for NumPy 1, its first transpose would fail: pip install 'numpy<2'."
+    os.environ.setdefault("GLOG_v", "4")
+    try:
+        import mindspore  # noqa: F401
+    except Exception as error:
+        return f"MindSpore is installed and does not import ({type(error).__name__}: {str(error).strip().splitlines()[0]})."
+    return ""
+
+
 def banner():
     """One line: the machine, threads and versions that the figures beside it come from.
 

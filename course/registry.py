@@ -16,6 +16,13 @@ LESSONS = {
     "07": "training",
     "08": "sampling",
     "09": "gpt2_weights",
+    "10": "mindspore_basics",
+    "11": "port_embeddings",
+    "12": "port_causal_attention",
+    "13": "port_ffn",
+    "14": "port_layernorm",
+    "15": "port_gpt",
+    "16": "port_training",
 }
 
 POINTS = {
@@ -81,6 +88,43 @@ POINTS = {
         "pytorch.pretrained.convert": 3,
         "pytorch.pretrained.config_of": 1,
         "pytorch.pretrained.load_gpt2": 3,
+    },
+    "10": {
+        "mindspore.primitives.linear": 1,
+        "mindspore.primitives.softmax": 1,
+        "mindspore.primitives.log_softmax": 1,
+        "mindspore.primitives.cross_entropy": 2,
+        "mindspore.primitives.Linear": 1,
+    },
+    "11": {
+        "mindspore.embeddings.Embedding": 1,
+        "mindspore.embeddings.TokenAndPosition": 2,
+    },
+    "12": {
+        "mindspore.attention.causal_mask": 1,
+        "mindspore.attention.attention": 3,
+        "mindspore.attention.split_heads": 1,
+        "mindspore.attention.merge_heads": 1,
+        "mindspore.attention.CausalSelfAttention": 3,
+    },
+    "13": {
+        "mindspore.layers.gelu": 2,
+        "mindspore.layers.MLP": 1,
+    },
+    "14": {
+        "mindspore.layers.LayerNorm": 3,
+    },
+    "15": {
+        "mindspore.gpt.Block": 2,
+        "mindspore.gpt.init_weights": 1,
+        "mindspore.gpt.GPT": 4,
+    },
+    "16": {
+        "mindspore.training.AdamW": 4,
+        "mindspore.training.clip_grad_norm": 1,
+        "mindspore.training.accumulate": 2,
+        "mindspore.sampling.sample": 2,
+        "mindspore.sampling.KVCache": 3,
     },
 }
 

@@ -1,13 +1,14 @@
 """Train a character GPT from the shell: progress, checkpoints, resume, and text sampled from the result."""
 import json
+import math
 import sys
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import SimpleNamespace
 
-from course import answers, corpus, device
-from course.exercise import piece
+from course import answers, corpus, device, parity
+from course.exercise import given, piece
 
 
 class TrainError(ValueError):
@@ -48,7 +49,10 @@ def check_settings(settings):
 
 
 class Run:
-    """A model in training, with its data, its optimizer and its folder."""
+    """A PyTorch model in training, with its data, its optimizer and its folder."""
+
+    framework = "pytorch"
+    checkpoint = "checkpoint.pt"
 
     def __init__(self, settings, folder):
         import numpy as np
@@ -81,6 +85,9 @@ class Run:
         s = self.settings
         return SimpleNamespace(vocab_size=self.vocab_size, n_ctx=s.n_ctx, n_layer=s.n_layer, n_head=s.n_head, n_embd=s.n_embd)
 
+    def params(self):
+        return list(self.model.parameters())
+
     def step(self):
         """One update; returns the loss of its batch."""
         s = self.settings
@@ -90,7 +97,7 @@ class Run:
         _, loss = self.model(x, y)
         self.optimizer.zero_grad()
         loss.backward()
-        self.clip_grad_norm(list(self.model.parameters()), s.clip)
+        self.clip_grad_norm(self.params(), s.clip)
         self.optimizer.step()
         self.it += 1
         return loss.item()
@@ -109,12 +116,30 @@ class Run:
 
     def save(self):
         self.folder.mkdir(parents=True, exist_ok=True)
-        described = {"settings": asdict(self.settings), "vocab_size": self.vocab_size}
+        described = {"framework": self.framework, "settings": asdict(self.settings), "vocab_size": self.vocab_size}
         (self.folder / "settings.json").write_text(json.dumps(described, indent=1) + "\n", encoding="utf-8")
-        piece("pytorch.training.save_checkpoint")(self.folder / "checkpoint.pt", self.model, self.optimizer, self.it)
+        self.write(self.folder / self.checkpoint)
+
+    def write(self, path):
+        piece("pytorch.training.save_checkpoint")(path, self.model, self.optimizer, self.it)
+
+    def read(self, path):
+        self.it = piece("pytorch.training.load_checkpoint")(path, self.model, self.optimizer)
+
+    def load(self):
+        """Weights, optimizer and random state of the folder's checkpoint."""
+        path = self.folder / self.checkpoint
+        if not path.exists():
+            raise TrainError(f"There is no checkpoint in {self.folder} yet: start the run without --resume.")
+        try:
+            self.read(path)
+        except Exception as error:
+            raise TrainError(f"{path} is not a checkpoint of this model ({type(error).__name__}: {str(error).strip().splitlines()[0]}).") from None
 
     def resume(self):
         kept = read_settings(self.folder)
+        if kept["framework"] != self.framework:
+            raise TrainError(f"The run in {self.folder} is one of {kept['framework']}: resume it with --framework {kept['framework']}, or start another with --out.")
         here = asdict(self.settings)
         changed = [name for name in here if here[name] != kept["settings"][name]]
         if changed:
@@ -125,7 +150,7 @@ class Run:
             )
         if kept["vocab_size"] != self.vocab_size:
             raise TrainError(f"The text has {self.vocab_size} symbols and the run in {self.folder} was started with {kept['vocab_size']}: it is not the same text.")
-        self.it = load(self.folder, self.model, self.optimizer)
+        self.load()
 
     def sample(self, prompt=None, tokens=300, temperature=0.8, top_k=40, seed=0):
         """Text that goes on from the prompt; without one, from a line break or the text's first symbol."""
@@ -151,30 +176,104 @@ def read_settings(folder):
         raise TrainError(f"{path} is damaged: start a new run with another --out.") from None
 
 
-def load(folder, model, optimizer):
-    path = Path(folder) / "checkpoint.pt"
-    if not path.exists():
-        raise TrainError(f"There is no checkpoint in {folder} yet: start the run without --resume.")
-    try:
-        return piece("pytorch.training.load_checkpoint")(path, model, optimizer)
-    except Exception as error:
-        raise TrainError(f"{path} is not a checkpoint of this model ({type(error).__name__}: {str(error).strip().splitlines()[0]}).") from None
+class MindSporeRun(Run):
+    """The same run in MindSpore: the same start, the same batches, the step compiled as one graph."""
+
+    framework = "mindspore"
+    checkpoint = "checkpoint.safetensors"
+
+    def __init__(self, settings, folder):
+        problem = device.mindspore_problem()
+        if problem:
+            raise TrainError(problem)
+        super().__init__(settings, folder)
+        import mindspore as ms
+        from mindspore import ops
+
+        ms.set_device(device.mindspore_target())
+        started = self.model
+        self.model = piece("mindspore.gpt.GPT")(self.config())
+        parity.carry(started, self.model)
+        params = self.model.trainable_params()
+        self.optimizer = piece("mindspore.training.AdamW")(
+            params, lr=settings.lr, betas=(0.9, 0.99), eps=1e-8, weight_decay=settings.weight_decay
+        )
+        clip = piece("mindspore.training.clip_grad_norm")
+        model, optimizer = self.model, self.optimizer
+
+        def loss_of(x, y):
+            return model(x, y)[1]
+
+        value_and_grad = ms.value_and_grad(loss_of, None, params)
+
+        def update(x, y):
+            loss, grads = value_and_grad(x, y)
+            grads, _ = clip(grads, settings.clip)
+            return ops.depend(loss, optimizer.step(grads))    # the loss is ready when the update is
+
+        self.update, self.loss_of = ms.jit(update), ms.jit(loss_of)
+
+    def params(self):
+        return self.model.trainable_params()
+
+    def batch(self, tokens, generator=None):
+        """x, y as int32 tensors of MindSpore."""
+        import mindspore as ms
+
+        x, y = self.get_batch(tokens, self.settings.batch_size, self.settings.n_ctx, generator)
+        return ms.Tensor(x.numpy(), ms.int32), ms.Tensor(y.numpy(), ms.int32)
+
+    def step(self):
+        s = self.settings
+        self.optimizer.set_lr(self.cosine_lr(self.it, s.lr, s.min_lr, s.warmup, s.steps))
+        loss = self.update(*self.batch(self.train))
+        self.it += 1
+        return float(loss.asnumpy())
+
+    def validate(self, batches=20):
+        import torch
+
+        generator = torch.Generator().manual_seed(7)
+        return sum(float(self.loss_of(*self.batch(self.val, generator)).asnumpy()) for _ in range(batches)) / batches
+
+    def write(self, path):
+        given("mindspore.training.save_checkpoint")(path, self.model, self.optimizer, self.it)
+
+    def read(self, path):
+        self.it = given("mindspore.training.load_checkpoint")(path, self.model, self.optimizer)
+        for _ in range(self.it):                              # the batches that the run has seen already
+            self.get_batch(self.train, self.settings.batch_size, self.settings.n_ctx)
+
+    def sample(self, prompt=None, tokens=300, temperature=0.8, top_k=40, seed=0):
+        import mindspore as ms
+        import numpy as np
+
+        if prompt is None:
+            prompt = self.tokenizer.decode([0])
+        idx = ms.Tensor([self.tokenizer.encode(prompt)])
+        cache = piece("mindspore.sampling.KVCache")(self.model)
+        generator = np.random.default_rng(seed)
+        idx = piece("mindspore.sampling.sample")(self.model, idx, tokens, temperature=temperature, top_k=top_k, generator=generator, cache=cache)
+        return self.tokenizer.decode(idx[0].asnumpy().tolist())
+
+
+RUNS = {"pytorch": Run, "mindspore": MindSporeRun}
 
 
 def open_run(folder):
     """The finished or interrupted run of a folder, its weights loaded."""
     kept = read_settings(folder)
-    run = Run(Settings(**kept["settings"]), folder)
-    run.it = load(folder, run.model, run.optimizer)
+    run = RUNS[kept["framework"]](Settings(**kept["settings"]), folder)
+    run.load()
     return run
 
 
-def whose():
+def whose(framework):
     """Which GPT is trained: the learner's own or the reference."""
-    return "your own GPT" if "pytorch.gpt.GPT" in answers.read() else "the reference GPT (no passed one of yours yet)"
+    return "your own GPT" if f"{framework}.gpt.GPT" in answers.read() else "the reference GPT (no passed one of yours yet)"
 
 
-def train(settings, folder, resume=False, every=100, out=sys.stdout):
+def train(settings, folder, resume=False, every=100, out=sys.stdout, framework="pytorch"):
     """Train to settings.steps, with a progress line; Ctrl-C saves and stops.
 
     Returns:
@@ -182,13 +281,13 @@ def train(settings, folder, resume=False, every=100, out=sys.stdout):
     """
     device.keep_freed_memory()
     folder = Path(folder)
-    if not resume and (folder / "checkpoint.pt").exists():
+    if not resume and (folder / "settings.json").exists():
         raise TrainError(f"{folder} holds a run already: continue it with --resume, or choose another folder with --out.")
-    run = Run(settings, folder)
+    run = RUNS[framework](settings, folder)
     if resume:
         run.resume()
-    n = sum(p.numel() for p in run.model.parameters())
-    print(f"Training {whose()}: {n:,} parameters on {len(run.train):,} characters, {run.vocab_size} symbols.", file=out)
+    n = sum(math.prod(p.shape) for p in run.params())
+    print(f"Training {whose(framework)}: {n:,} parameters on {len(run.train):,} characters, {run.vocab_size} symbols.", file=out)
     print(device.banner(), file=out)
     if run.it:
         print(f"Going on from step {run.it}.", file=out)

@@ -25,12 +25,26 @@ def to_nothing(result):
     return []
 
 
+def is_tensor(result):
+    return type(result).__module__.split(".")[0] in ("torch", "mindspore") and hasattr(result, "reshape")
+
+
 def to_numpy(result):
-    return result.detach().numpy() if isinstance(result, torch.Tensor) else object()
+    if not is_tensor(result):
+        return object()
+    return result.detach().numpy() if isinstance(result, torch.Tensor) else result.asnumpy()
 
 
 def to_half(result):
-    return result.half() if isinstance(result, torch.Tensor) and result.is_floating_point() else "half"
+    return half(result) if is_tensor(result) else "half"
+
+
+def half(result):
+    if isinstance(result, torch.Tensor):
+        return result.half()
+    import mindspore as ms
+
+    return result.astype(ms.float16)
 
 
 def to_meta(result):
@@ -38,7 +52,7 @@ def to_meta(result):
 
 
 def to_flat(result):
-    return result.reshape(-1)[:1].repeat(3) if isinstance(result, torch.Tensor) else (result,)
+    return result.reshape(-1)[:1] if is_tensor(result) else (result,)
 
 
 def to_complex(result):
@@ -46,7 +60,7 @@ def to_complex(result):
 
 
 def to_nan(result):
-    return result * float("nan") if isinstance(result, torch.Tensor) else float("nan")
+    return result * float("nan") if is_tensor(result) else float("nan")
 
 
 def to_class(result):
@@ -67,7 +81,7 @@ def spoiled(exercise_id, change):
 
         return answer
     methods = {"forward": "forward", "AdamW": "step", "CharTokenizer": "encode", "BPETokenizer": "encode"}
-    name = methods.get(wanted.name, "forward")
+    name = methods.get(wanted.name, "construct" if wanted.module.startswith("mindspore") and wanted.name != "KVCache" else "forward")
     method = getattr(right, name)
     return type(wanted.name, (right,), {name: lambda self, *args, **kwargs: change(method(self, *args, **kwargs))})
 
@@ -87,7 +101,9 @@ def test_wrong_kinds_of_results_get_a_sentence(exercise_id):
 
 
 # What these return is nobody's business: they work by what they change.
-RETURN_NOTHING = {"pytorch.gpt.init_weights", "pytorch.training.AdamW", "pytorch.training.save_checkpoint"}
+RETURN_NOTHING = {
+    "pytorch.gpt.init_weights", "pytorch.training.AdamW", "pytorch.training.save_checkpoint", "mindspore.gpt.init_weights", "mindspore.training.AdamW",
+}
 # (exercise id, change): the change leaves an answer that is right, with the reason beside it.
 SAME_AFTER_ALL = {}
 

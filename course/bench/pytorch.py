@@ -1,5 +1,4 @@
 """The course's GPT beside the same model from stock parts: step time, training, cached sampling."""
-import json
 import multiprocessing
 import statistics
 import time
@@ -115,7 +114,10 @@ def in_own_process(function, *arguments):
         return pool.apply(function, arguments)
 
 
-def report(what="all", steps=2000, path=None):
+def report(what="all", steps=2000):
+    """Print the figures of "step", "train", "sample" or "all" and return them by name."""
+    import torch  # noqa: F401  (the banner names the frameworks that are imported)
+
     print(device.banner())
     figures = {}
     if what in ("all", "step"):
@@ -140,6 +142,4 @@ def report(what="all", steps=2000, path=None):
             f"200 tokens  uncached {found['uncached']:.2f} s  cached {found['cached']:.2f} s  ratio {found['uncached'] / found['cached']:.1f}  "
             f"largest difference of logits {found['largest difference of logits']:.1g}"
         )
-    if path:
-        with open(path, "w", encoding="utf-8") as file:
-            json.dump(figures, file, indent=1)
+    return figures
