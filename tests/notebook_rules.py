@@ -6,7 +6,7 @@ from course import registry
 from tools.inject import exercise_nodes, solution_source
 
 TAGS = {"nbval-ignore-output"}
-TIMED = re.compile(r"timing\.|perf_counter|profile|train\w*\(|subprocess|compile\(|from_pretrained|try_to_load")
+TIMED = re.compile(r"timing\.|bench\.measure|perf_counter|profile|train\w*\(|subprocess|compile\(|from_pretrained|try_to_load")
 PATHS = re.compile(r"/tmp/|/home/|/root/|/usr/|site-packages|[A-Z]:\\\\")
 LEARNERS_OWN = re.compile(r"^\s*(?:\w+ = )?(hint|solution|use_reference|progress)\(", re.MULTILINE)
 

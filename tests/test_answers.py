@@ -3,6 +3,7 @@ import ast
 import json
 import linecache
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -135,7 +136,8 @@ def definitions(cell):
             return True
         if not isinstance(statement, ast.Assign) or not isinstance(statement.targets[0], ast.Name):
             return False
-        return isinstance(statement.value, ast.Constant) or ast.unparse(statement.value).startswith(("piece(", "regex.compile("))
+        made = ast.unparse(statement.value)
+        return isinstance(statement.value, ast.Constant) or bool(re.fullmatch(r"piece\([^()]+\)", made)) or made.startswith("regex.compile(")
 
     return [s for s in body if is_harmless(s)]
 

@@ -1,0 +1,117 @@
+"""The fast layers against the readable ones, the wait that sleeps, and what is said when MindSpore cannot be used."""
+import sys
+import time
+from importlib import metadata
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from course import device, train
+from course.waiting import Fetch
+
+CONFIG = SimpleNamespace(vocab_size=23, n_ctx=16, n_layer=2, n_head=4, n_embd=32)
+
+
+def test_fast_gpt_and_adamw_equal_the_readable_ones():
+    import mindspore as ms
+
+    from solutions.mindspore import fast, gpt, training
+
+    ms.runtime.launch_blocking()
+    np.random.seed(0)
+    models = [gpt.GPT(CONFIG), fast.GPT(CONFIG)]
+    start = {p.name: np.random.randn(*p.shape).astype(np.float32) * 0.1 for p in models[0].trainable_params()}
+    assert [p.name for p in models[0].trainable_params()] == [p.name for p in models[1].trainable_params()]
+    losses = []
+    for model, AdamW in zip(models, (training.AdamW, fast.AdamW)):
+        for p in model.trainable_params():
+            p.set_data(ms.Tensor(start[p.name]))
+        optimizer = AdamW(model.trainable_params(), lr=1e-3, betas=(0.9, 0.99), eps=1e-8, weight_decay=0.1)
+        value_and_grad = ms.value_and_grad(lambda x, y, model=model: model(x, y)[1], None, model.trainable_params())
+        random = np.random.default_rng(1)
+        found = []
+        for _ in range(5):
+            x, y = (ms.Tensor(random.integers(0, 23, (3, 16)).astype(np.int32)) for _ in range(2))
+            loss, grads = value_and_grad(x, y)
+            optimizer.step(grads)
+            found.append(float(loss.asnumpy()))
+        losses.append(found)
+    assert np.abs(np.array(losses[0]) - np.array(losses[1])).max() < 1e-5
+    for p, q in zip(models[0].trainable_params(), models[1].trainable_params()):
+        assert np.abs(p.asnumpy() - q.asnumpy()).max() < 1e-4, p.name
+
+
+class Late:
+    """A result that is there after a while, and costs more the longer somebody spins for it."""
+
+    def __init__(self, seconds):
+        self.ready = time.perf_counter() + seconds
+
+    def asnumpy(self):
+        spun = max(0.0, self.ready - time.perf_counter())
+        time.sleep(2 * spun)
+        return 7
+
+
+def test_fetch_finds_a_pause_and_returns_the_value():
+    fetch = Fetch(trials=2)
+    for _ in range(100):
+        assert fetch(Late(0.01)) == 7
+        if fetch.settled:
+            break
+    assert fetch.settled and 0.004 < fetch.pause < 0.014
+
+
+@pytest.mark.parametrize("version, words", [((3, 8, 1), "runs on Python 3.9 to 3.12"), ((3, 13, 0), "runs on Python 3.9 to 3.12")])
+def test_a_python_that_mindspore_does_not_know(monkeypatch, version, words):
+    monkeypatch.setattr(sys, "version_info", version)
+    assert words in device.mindspore_problem()
+
+
+def test_no_mindspore(monkeypatch):
+    right = metadata.version
+
+    def version(name):
+        if name == "mindspore":
+            raise metadata.PackageNotFoundError(name)
+        return right(name)
+
+    monkeypatch.setattr(metadata, "version", version)
+    assert "MindSpore is not installed here" in device.mindspore_problem()
+
+
+def test_numpy_2(monkeypatch):
+    right = metadata.version
+    monkeypatch.setattr(metadata, "version", lambda name: "2.2.6" if name == "numpy" else right(name))
+    problem = device.mindspore_problem()
+    assert "NumPy 2.2.6 is installed" in problem and "pip install 'numpy<2'" in problem and "\n" not in problem
+    with pytest.raises(train.TrainError, match="NumPy 2.2.6"):
+        train.RUNS["mindspore"](train.Settings(), "nowhere")
+
+
+def test_a_mindspore_that_does_not_import(monkeypatch):
+    monkeypatch.setitem(sys.modules, "mindspore", None)
+    assert "does not import" in device.mindspore_problem()
+    assert device.mindspore_target() == "CPU"
+
+
+def test_mindspore_trains_as_pytorch_does_and_resumes(tmp_path, monkeypatch):
+    import mindspore as ms
+
+    ms.runtime.launch_blocking()
+    monkeypatch.setenv("GPT_TWICE_WORK", str(tmp_path))
+    (tmp_path / "text.txt").write_text("the quick brown fox jumps over the lazy dog. " * 60)
+    settings = train.Settings(data=str(tmp_path / "text.txt"), steps=6, batch_size=4, n_ctx=8, n_layer=1, n_head=2, n_embd=8, warmup=2)
+    theirs = train.train(settings, tmp_path / "torch", every=3)
+    mine = train.train(settings, tmp_path / "mindspore", every=3, framework="mindspore")
+    assert abs(theirs.validate() - mine.validate()) < 1e-5
+    broken = train.MindSporeRun(settings, tmp_path / "broken")
+    for _ in range(4):
+        broken.step()
+    broken.save()
+    resumed = train.train(settings, tmp_path / "broken", resume=True, every=3, framework="mindspore")
+    assert abs(resumed.validate() - mine.validate()) < 1e-6
+    with pytest.raises(train.TrainError, match="is one of mindspore"):
+        train.train(settings, tmp_path / "broken", resume=True)
+    assert len(resumed.sample(tokens=5)) == 6
