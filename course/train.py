@@ -1,4 +1,5 @@
 """Train a character GPT from the shell: progress, checkpoints, resume, and text sampled from the result."""
+import contextlib
 import json
 import math
 import sys
@@ -190,7 +191,8 @@ class MindSporeRun(Run):
         import mindspore as ms
         from mindspore import ops
 
-        ms.set_device(device.mindspore_target())
+        with contextlib.suppress(RuntimeError):               # once MindSpore has computed, its device is chosen
+            ms.set_device(device.mindspore_target())
         started = self.model
         self.model = piece("mindspore.gpt.GPT")(self.config())
         parity.carry(started, self.model)
