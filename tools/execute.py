@@ -105,12 +105,12 @@ def keep_ignored_outputs(notebook, path):
     """An output that is not compared changes with every run; the stored one stays while its cell does."""
     if not path.exists():
         return
-    before = {(c.source, i) for i, c in enumerate(nbformat.read(path, as_version=4).cells)}
-    old = {c.source: c for c in nbformat.read(path, as_version=4).cells if c.cell_type == "code"}
-    unchanged = before == {(c.source, i) for i, c in enumerate(notebook.cells)}
-    for cell in notebook.cells:
-        if cell.cell_type == "code" and "nbval-ignore-output" in cell.metadata.get("tags", []) and unchanged:
-            cell.outputs = old[cell.source].outputs
+    stored = nbformat.read(path, as_version=4).cells
+    if [c.source for c in stored] != [c.source for c in notebook.cells]:
+        return
+    for cell, before in zip(notebook.cells, stored):
+        if cell.cell_type == "code" and "nbval-ignore-output" in cell.metadata.get("tags", []):
+            cell.outputs = before.outputs
 
 
 def fingerprint(source_path):

@@ -1,4 +1,5 @@
 """What right means: one file of checks for each file of answers, and the few words they are written in."""
+import inspect
 from dataclasses import dataclass
 from typing import Callable
 
@@ -39,3 +40,12 @@ def fail(mistake, example="", look=""):
     if look:
         lines.append(f"look at: {look}")
     raise Mismatch("\n".join(lines))
+
+
+def argument_names(function, args):
+    """A name for each of args: the function's own, and its number where there are more arguments than names."""
+    try:
+        names = list(inspect.signature(function).parameters)
+    except (TypeError, ValueError):
+        names = []
+    return names[: len(args)] + [f"number {i + 1}" for i in range(len(names), len(args))]

@@ -1,6 +1,5 @@
 """Checks of the MindSpore lessons, and how they call and compare. Oracles are PyTorch or NumPy; values pass through NumPy."""
 import contextlib
-import inspect
 import os
 import re
 import tempfile
@@ -12,7 +11,7 @@ import mindspore as ms  # noqa: E402
 import numpy as np
 from mindspore import nn
 
-from course.checks import Mismatch, fail
+from course.checks import Mismatch, argument_names, fail
 
 with contextlib.suppress(RuntimeError):                       # it can be set once in a process
     ms.device_context.cpu.op_tuning.threads_num(1)            # by default 25 threads meet over tensors of a few numbers
@@ -73,7 +72,7 @@ def call(function, *args, **kwargs):
     with in_plain_words():
         got = function(*given, **named)
         wait(got)
-    names = argument_names(function, args)
+    names = argument_names(function.construct if isinstance(function, nn.Cell) else function, args)
     for name, mine, theirs in [*zip(names, args, given), *((k, kwargs[k], named[k]) for k in kwargs)]:
         if isinstance(mine, np.ndarray) and not np.array_equal(mine, theirs.asnumpy(), equal_nan=mine.dtype.kind == "f"):
             fail(
@@ -116,14 +115,6 @@ def wait(got):
     for value in got if isinstance(got, (tuple, list)) else [got]:
         if isinstance(value, ms.Tensor):
             value.asnumpy()
-
-
-def argument_names(function, args):
-    try:
-        names = list(inspect.signature(function.construct if isinstance(function, nn.Cell) else function).parameters)
-    except (TypeError, ValueError):
-        names = []
-    return names[: len(args)] + [f"number {i + 1}" for i in range(len(names), len(args))]
 
 
 def is_tensor(got, shape, dtype=None, name="the result"):

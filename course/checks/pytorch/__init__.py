@@ -1,14 +1,13 @@
 """Checks of the PyTorch lessons, and how they call and compare."""
 import contextlib
 import copy
-import inspect
 
 import torch
 import torch.utils._pytree
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from course.checks import Mismatch, fail
+from course.checks import Mismatch, argument_names, fail
 
 
 @contextlib.contextmanager
@@ -41,7 +40,7 @@ def call(function, *args, **kwargs):
     """function(*args, **kwargs) on copies; fails if a tensor among them was changed in place."""
     given_args, given_kwargs = copy.deepcopy((args, kwargs))
     got = function(*given_args, **given_kwargs)
-    names = argument_names(function, args)
+    names = argument_names(function.forward if isinstance(function, nn.Module) else function, args)
     for name, mine, theirs in [
         *zip(names, args, given_args),
         *((k, kwargs[k], given_kwargs[k]) for k in kwargs),
@@ -52,14 +51,6 @@ def call(function, *args, **kwargs):
                 look="operations that end in _ and assignments into slices; compute a new tensor instead",
             )
     return got
-
-
-def argument_names(function, args):
-    try:
-        names = list(inspect.signature(function.forward if isinstance(function, nn.Module) else function).parameters)
-    except (TypeError, ValueError):
-        names = []
-    return names[: len(args)] + [f"number {i + 1}" for i in range(len(names), len(args))]
 
 
 def same(a, b):

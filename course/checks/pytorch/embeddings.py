@@ -30,11 +30,6 @@ def safely(value):
     return compute
 
 
-def applied(module):
-    """module as a function of idx, so that call() knows the argument's name."""
-    return lambda idx: module(idx)
-
-
 # --- one_hot -------------------------------------------------------------------------------------------
 
 
@@ -197,9 +192,9 @@ DROPOUT = "dropout, which belongs to other places, and parameters that are creat
 def repeatable(module, idx, between, look):
     for mode in (True, False):
         module.train(mode)
-        first = call(applied(module), idx)
-        call(applied(module), between)
-        again = call(applied(module), idx)
+        first = call(module, idx)
+        call(module, between)
+        again = call(module, idx)
         if isinstance(first, torch.Tensor) and not equal(first, again, 0):
             fail("two calls with the same ids differ: something random is at work, or something is left from the call between them.", look=look)
 
@@ -209,7 +204,7 @@ def embedding_values(Embedding):
     module = fill(Embedding(7, 9))                                # more columns than rows: weight[:, idx] would run
     idx = torch.tensor([[3, 0, 6, 3, 1], [2, 5, 5, 4, 0]])
     weight = module.weight.detach()
-    close(call(applied(module), idx), F.embedding(idx, weight), atol=2e-6, known=embedding_mistakes(weight, idx))
+    close(call(module, idx), F.embedding(idx, weight), atol=2e-6, known=embedding_mistakes(weight, idx))
 
 
 @checks(EMBEDDING, "ids of any shape")
@@ -220,7 +215,7 @@ def embedding_shapes(Embedding):
         for shape in [(), (1,), (6,), (3, 1), (2, 3, 4)]:
             idx = rand_ids(*shape, n=n, seed=4)
             close(
-                call(applied(module), idx), F.embedding(idx, weight), atol=2e-6, name=f"the result for idx of shape {tuple(shape)} and Embedding({n}, {C})",
+                call(module, idx), F.embedding(idx, weight), atol=2e-6, name=f"the result for idx of shape {tuple(shape)} and Embedding({n}, {C})",
                 known=embedding_mistakes(weight, idx), look="reshape and fixed numbers of axes: the result has the shape of idx with n_embd behind it",
             )
 
@@ -235,7 +230,7 @@ def embedding_large(Embedding):
     want = torch.tensor([[200.0, 0], [1, 40], [537, 65], [999, 69]])
     look = "the dtype of the ids: int8, int16 and float16 cannot count to 70,000"
     if not equal(module(idx), want, 1e-6):
-        close(call(applied(module), idx), want, atol=1e-6, name="the result for ids [200, 40001, 65537, 69999] of 70,000", look=look)
+        close(call(module, idx), want, atol=1e-6, name="the result for ids [200, 40001, 65537, 69999] of 70,000", look=look)
     try:
         narrow = module(idx.int())
     except Exception:
@@ -315,7 +310,7 @@ def embedding_dtype(Embedding):
     weight = module.weight.detach() + rand(6, 3, seed=7, dtype=torch.float64, scale=1e-9)
     with torch.no_grad():
         module.weight.copy_(weight)
-    got = call(applied(module), idx)
+    got = call(module, idx)
     is_tensor(got, (2, 4, 3), torch.float64)
     if not equal(got, F.embedding(idx, weight), 1e-12):
         fail("the table is float64 and the result only as exact as float32: a step in between is float32.", look=".float(), and tensors that you create without dtype=self.weight.dtype")
@@ -576,7 +571,7 @@ def both_repeatable(TokenAndPosition):
     module = fill(TokenAndPosition(CONFIG))
     look = "which axis of idx is the sequence (the second), and where the positions start and end"
     try:
-        call(applied(module), rand_ids(3, 7, n=7, seed=28))
+        call(module, rand_ids(3, 7, n=7, seed=28))
     except (RuntimeError, IndexError) as error:
         said = f"idx of shape (3, 7), n_ctx = 7: {type(error).__name__}: {str(error).splitlines()[0]}"
         if "out of bounds" in str(error) or "out of range" in str(error):
@@ -591,7 +586,7 @@ def both_repeatable(TokenAndPosition):
 def both_values(TokenAndPosition):
     module = fill(TokenAndPosition(CONFIG))
     idx = rand_ids(3, 7, n=7, seed=20)                            # below n_ctx: a wrong index into wpe still runs
-    close(call(applied(module), idx), sum_of_both(module, idx).detach(), atol=2e-6, known=both_mistakes(module, idx))
+    close(call(module, idx), sum_of_both(module, idx).detach(), atol=2e-6, known=both_mistakes(module, idx))
 
 
 @checks(BOTH, "fewer tokens than n_ctx")
@@ -600,7 +595,7 @@ def both_shorter(TokenAndPosition):
     for B, T in [(3, 5), (2, 4), (4, 1)]:
         idx = rand_ids(B, T, n=7, seed=21)
         try:
-            got = call(applied(module), idx)
+            got = call(module, idx)
         except RuntimeError as error:
             if "7" in str(error):
                 fail(
@@ -616,7 +611,7 @@ def both_large_ids(TokenAndPosition):
     module = fill(TokenAndPosition(CONFIG))
     idx = torch.tensor([[10, 7, 0, 9], [8, 8, 10, 3]])
     try:
-        got = call(applied(module), idx)
+        got = call(module, idx)
     except IndexError:
         fail(
             "a token id is used as an index into the positions: ids go up to vocab_size - 1 and positions only to n_ctx - 1.",
@@ -634,7 +629,7 @@ def both_sizes(TokenAndPosition):
         parameters_are(module, shapes, f"TokenAndPosition for {sizes}: ")
         fill(module)
         idx = rand_ids(2, 3, n=config.vocab_size, seed=22)
-        close(call(applied(module), idx), sum_of_both(module, idx).detach(), atol=2e-6, name=f"the result for {sizes}", known=both_mistakes(module, idx), look="sizes that are written as numbers: take them from config")
+        close(call(module, idx), sum_of_both(module, idx).detach(), atol=2e-6, name=f"the result for {sizes}", known=both_mistakes(module, idx), look="sizes that are written as numbers: take them from config")
 
 
 @checks(BOTH, "two tables, also where they have the same size")
@@ -683,7 +678,7 @@ def both_dtype(TokenAndPosition):
         for p in module.parameters():
             p.add_(rand(*p.shape, seed=26, dtype=torch.float64, scale=1e-9))
     idx = rand_ids(2, 5, n=11, seed=27)
-    got = call(applied(module), idx)
+    got = call(module, idx)
     is_tensor(got, (2, 5, 6), torch.float64)
     if not equal(got, sum_of_both(module, idx), 1e-12):
         fail("the tables are float64 and the result only as exact as float32: a step in between is float32.", look=".float(), and tensors that you create without a dtype")

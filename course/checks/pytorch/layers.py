@@ -19,11 +19,6 @@ MLP = "pytorch.layers.MLP"
 CUT = ".data, .detach(), .item(), torch.no_grad() and torch.tensor(...) cut the graph"
 
 
-def applied(module):
-    """module as a function of x, so that call() knows the argument's name."""
-    return lambda x: module(x)
-
-
 def build(kind, name, *args):
     """kind(*args); what nn.Module itself needs is named."""
     try:
@@ -155,7 +150,7 @@ def norm_for(LayerNorm, C, *args, **kwargs):
 
 def compare_norm(module, x, eps=1e-5, atol=4e-6, **words):
     want = expected_norm(x, module.weight, module.bias, eps).detach()
-    close(call(applied(module), x), want, atol=atol, known=norm_mistakes(x, module.weight, module.bias, eps), **words)
+    close(call(module, x), want, atol=atol, known=norm_mistakes(x, module.weight, module.bias, eps), **words)
 
 
 @checks(NORM, "values")
@@ -208,7 +203,7 @@ def norm_constant(LayerNorm):
 def norm_large_mean(LayerNorm):
     module = norm_for(LayerNorm, 32)
     x = 1000 + rand(16, 32, seed=34)
-    got = call(applied(module), x)
+    got = call(module, x)
     is_tensor(got, (16, 32), torch.float32)
     want = expected_norm(x, module.weight, module.bias).detach()
     if not equal(got, want, 1e-3):
@@ -266,7 +261,7 @@ def norm_repeatable(LayerNorm):
 def norm_dtype(LayerNorm):
     module = norm_for(LayerNorm, 6).double()
     x = rand(2, 5, 6, seed=40, dtype=torch.float64)
-    got = call(applied(module), x)
+    got = call(module, x)
     is_tensor(got, (2, 5, 6), torch.float64)
     if not equal(got, expected_norm(x, module.weight, module.bias), 1e-12):
         fail("the result is float64 and only as exact as float32: a step in between is float32.", look=".float(), and tensors that you create without dtype=x.dtype")
@@ -725,7 +720,7 @@ def mlp_repeatable(MLP):
     for mode in (True, False):
         module = fill(MLP(CONFIG), seed=97).train(mode)
         x = rand(2, 5, 6, seed=98)
-        first, again = call(applied(module), x), call(applied(module), x)
+        first, again = call(module, x), call(module, x)
         if isinstance(first, torch.Tensor) and not equal(first, again, 0):
             fail("two calls with the same input differ: something random is at work.", look="dropout, or parameters that are created in forward")
 
@@ -745,7 +740,7 @@ def mlp_values(MLP):
     x = rand(2, 5, 6, seed=91)
     for mode, name in [(True, "the result"), (False, "the result in eval mode")]:
         module.train(mode)
-        close(call(applied(module), x), expected_mlp(module, x).detach(), atol=5e-6, name=name, known=mlp_mistakes(module, x))
+        close(call(module, x), expected_mlp(module, x).detach(), atol=5e-6, name=name, known=mlp_mistakes(module, x))
 
 
 @checks(MLP, "other sizes")
@@ -758,7 +753,7 @@ def mlp_sizes(MLP):
         fill(module, seed=92)
         for shape in [(1, 1), (3, 4), (2, 9)]:
             x = rand(*shape, C, seed=93)
-            close(call(applied(module), x), expected_mlp(module, x).detach(), atol=5e-6, name=f"the result for n_embd = {C} and x of shape {(*shape, C)}", known=mlp_mistakes(module, x), look="sizes that are written as numbers: take them from config")
+            close(call(module, x), expected_mlp(module, x).detach(), atol=5e-6, name=f"the result for n_embd = {C} and x of shape {(*shape, C)}", known=mlp_mistakes(module, x), look="sizes that are written as numbers: take them from config")
 
 
 @checks(MLP, "each position by itself")
@@ -794,7 +789,7 @@ def mlp_gradients(MLP):
 def mlp_dtype(MLP):
     module = fill(MLP(CONFIG), seed=103).double()
     x = rand(2, 5, 6, seed=104, dtype=torch.float64)
-    got = call(applied(module), x)
+    got = call(module, x)
     is_tensor(got, (2, 5, 6), torch.float64)
     if not equal(got, expected_mlp(module, x), 1e-7):             # gelu's constant may have 8 digits
         fail("the result is float64 and only as exact as float32: a step in between is float32.", look=".float(), and tensors that you create without dtype=x.dtype")
