@@ -214,8 +214,7 @@ print(timing.report(timings))
 # %%
 same = torch.allclose(with_loops(x, weight, bias), linear(x, weight, bias), atol=1e-4)
 print("same result within 1e-4:", same)
-ratio = timings["two loops"].median / timings["one product"].median
-print("the loops take more than ten times as long:", ratio > 10)
+print("steps through the interpreter:", len(x) * len(weight), "and 1")
 
 # %% [markdown]
 # ## 3. The way back through linear
@@ -568,8 +567,7 @@ print(timing.report(timings))
 
 # %%
 print("same result within 1e-4:", torch.allclose(two_steps(x), one_step(x), atol=1e-4))
-ratio = timings["log of softmax"].median / timings["log_softmax"].median
-print("one step is the faster one:", ratio > 1)
+print(f"logarithms: {x.numel():,} and {len(x):,}")
 
 # %% [markdown]
 # ## 7. The way back through log-softmax

@@ -500,15 +500,11 @@ parts = {name: 1e3 * t.median for name, t in timings.items() if name != "whole f
 show.bars(parts, "Forward of 128 tokens, by piece", "ms, median")
 
 # %% [markdown]
-# The times depend on the machine. What must hold on any: the head costs more than a block, though it is one
-# multiplication, and reading rows of the table costs next to nothing beside multiplying with it.
+# The times depend on the machine. What does not: the head multiplies more than a block, though it is one product, and
+# reading rows of the table costs next to nothing beside multiplying with it.
 
 # %%
-medians = {name: t.median for name, t in timings.items()}
-one_block = (medians["12 attentions"] + medians["12 MLPs"]) / 12
 print("multiplications of the head, in blocks:", round(16752 * 256 / (12 * 256**2), 1))
-print("the head takes longer than one block:", medians["head"] > one_block)
-print("reading rows takes less time:", medians["embeddings"] < medians["head"])
 
 # %% [markdown]
 # ## What you built, what comes next

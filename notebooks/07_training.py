@@ -847,8 +847,6 @@ print(timing.report(timings))
 
 # %%
 print("same loss within 1e-4:", gap < 1e-4)
-ratio = timings["yours"].median / timings["stock parts"].median
-print("yours takes less than three times as long:", ratio < 3)
 
 # %% [markdown]
 # The two are not far apart. The profiler says why, operator by operator: it notes each call below Python and
@@ -1134,8 +1132,7 @@ whole = 1e3 * spent.sum(dim=1)                                         # (n,)
 print(f"whole steps: median {whole.median():.1f} ms, slowest {whole.max():.1f} ms")
 
 # %%
-median = spent.median(dim=0).values
-print("backward is the longest phase:", median.argmax().item() == 2)
+print("batch tokens behind each of these steps:", x.numel())
 
 # %% [markdown]
 # **Memory grows step by step.** Somebody keeps losses with their graphs, for a plot perhaps. A loss is one number,

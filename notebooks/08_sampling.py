@@ -577,9 +577,7 @@ show.lines(
 
 # %%
 print("logits equal within 1e-5 at each of 200 steps:", gap < 1e-5)
-print("more than twice as fast:", ratio > 2)
-early, late = (sum(seconds["without"][part]) for part in (slice(5, 55), slice(145, 195)))
-print("without the cache, late tokens cost more than early ones:", late > 1.5 * early)
+print("positions computed:", again, "and", new)
 
 # %% [markdown]
 # Not a hundred times. The cached way needs a hundredth of the operations, and gets through far fewer of them in a second: the
@@ -606,8 +604,9 @@ timings = timing.measure({"1 text": step(1), "8 texts": step(8)}, seconds=1.5)
 print(timing.report(timings))
 
 # %%
-growth = timings["8 texts"].median / timings["1 text"].median
-print("8 texts cost less than 5 times one:", growth < 5)
+several = KVCache(large).forward(torch.zeros(8, 1, dtype=torch.int64))
+alone = KVCache(large).forward(torch.zeros(1, 1, dtype=torch.int64))
+print("each of 8 equal texts gets the logits of one, within 1e-5:", (several - alone).abs().max().item() < 1e-5)
 
 # %% [markdown]
 # This is why those who serve models collect many texts into one batch.

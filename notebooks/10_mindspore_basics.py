@@ -604,8 +604,9 @@ show.table([(name, f"{1e3 * s:.1f}") for name, s in seconds.items()], ["call", "
 
 # %%
 for size in (8, 9):
-    longer = seconds[f"({size},), first"] > 3 * seconds[f"({size},), again"]
-    print(f"shape ({size},): the first call takes more than 3 times as long:", longer)
+    given = ms.Tensor(np.ones(size, np.float32))
+    gap = abs(graph(given).asnumpy() - chain(given).asnumpy())
+    print(f"shape ({size},): graph and eager differ by less than 1e-4:", gap < 1e-4)
 
 # %% [markdown]
 # So a training step is compiled once if every batch has the same shape, and a sampling loop that grows by one token a
@@ -926,11 +927,11 @@ curves = {
     "result is there": [1e3 * min(stopwatch(n, True) for _ in range(5)) for n in counts],
 }
 show.lines(curves, "Products of 512 x 512 matrices", "number of products", "ms", x=counts)
+waiting = measured["with .asnumpy()"].median / measured["without waiting"].median
+print("waiting takes more than twice as long:", waiting > 2)
 
 # %%
-waiting = measured["with .asnumpy()"].median / measured["without waiting"].median
-print("waiting takes longer:", waiting > 1)
-print("more than twice as long:", waiting > 2)
+print(f"20 products of 512 x 512 matrices: {20 * 2 * 512**3 / 1e9:.2f} billion operations")
 
 # %% [markdown]
 # The lower curve measures how fast Python can fill a queue. It says nothing about a matrix product, and a change that

@@ -630,8 +630,10 @@ show.table(
 )
 
 # %%
-for T in (24, 32):
-    print(f"T = {T}: the first call takes more than 5 times as long:", first[T] > 5 * later[T])
+x = ms.Tensor(np.ones((2, 32, 32), np.float32))
+whole, part = compiled(x), compiled(x[:, :24])
+print("each length has a graph of its own, and both compute the same, within 2e-6:",
+      parity.largest_difference(whole[:, :24], part) < 2e-6)
 
 # %% [markdown]
 # The second length paid the whole price again, although the code was the same. Training with a fixed `n_ctx` pays once.
@@ -654,9 +656,7 @@ ratios = {name: t.median / base for name, t in timings.items()}
 show.bars(ratios, "Causal self-attention, forward and backward", "times PyTorch, median")
 
 # %%
-graph = timings["MindSpore graph"]
-slower = graph.first > 2 * graph.median
-print("the first call takes more than twice as long as a later one:", slower)
+print(f"scores in a forward pass: {4 * 4 * 64 * 64:,}")
 
 # %% [markdown]
 # These are figures of small operations on a CPU, and none stands for an Ascend. Eager MindSpore pays for each operation

@@ -304,11 +304,10 @@ show.bars(
 )
 
 # %% [markdown]
-# The ratios belong to this machine and its cores, and say nothing about an Ascend. What holds anywhere: the first call in graph mode compiles and takes longer than a later one.
+# The ratios belong to this machine and its cores, and say nothing about an Ascend. What holds anywhere is how much has to move: each kernel reads its input from memory and writes its result back.
 
 # %%
-graph = timings["MindSpore graph"]
-print("the first call in graph mode took longer than a later one:", graph.first > graph.median)
+print(f"numbers in one pass through memory: {8 * 128 * 384:,}")
 
 # %% [markdown]
 # The readable form pays for its readability: each of its lines is a kernel with its own way through memory, forward and backward. Lesson 16 writes the two means as one matrix product, which is the fastest

@@ -18,7 +18,7 @@ def code_cells(notebook):
 def problems(notebook, lesson):
     """Everything that is wrong with the stored notebook of a lesson."""
     found = []
-    for rule in (runs, outputs, sources, tags, exercises, answers_shown, form):
+    for rule in (runs, outputs, sources, tags, clocks, exercises, answers_shown, form):
         found += rule(notebook, lesson)
     return found
 
@@ -80,6 +80,84 @@ def tags(notebook, lesson):
         if following is None or following.metadata.get("tags") or not following.outputs:
             found.append(f"cell {number} is hidden from nbval and no compared cell follows it")
     return found
+
+
+def clocks(notebook, lesson):
+    """No compared cell reads what a clock said, by whatever names it went: on a busy machine it says something else."""
+    found, timed = [], set()
+    for number, cell in enumerate(code_cells(notebook), 1):
+        hidden = "nbval-ignore-output" in cell.metadata.get("tags", [])
+        for statement in simple_statements(ast.parse(cell.source).body):
+            if not asks_clock(statement, timed):
+                timed -= names_bound(statement)
+                continue
+            timed |= names_bound(statement)
+            if not hidden and not isinstance(statement, (ast.FunctionDef, ast.ClassDef)):
+                found.append(f"cell {number} is compared and depends on a clock: {ast.unparse(statement)[:60]}")
+    return found
+
+
+def simple_statements(body):
+    """The statements of a block and of the loops, conditions and withs in it, in order; their heads as expressions."""
+    for statement in body:
+        if isinstance(statement, (ast.For, ast.While, ast.If, ast.With, ast.Try)):
+            if isinstance(statement, ast.For):
+                yield ast.copy_location(ast.Assign([statement.target], statement.iter), statement)
+            elif isinstance(statement, (ast.While, ast.If)):
+                yield ast.copy_location(ast.Expr(statement.test), statement)
+            for part in ("body", "orelse", "finalbody"):
+                yield from simple_statements(getattr(statement, part, []))
+        else:
+            yield statement
+
+
+def asks_clock(statement, timed):
+    """Does a statement ask a clock, the figures of a Timing, or a name that came from one? A function: does its result?"""
+    if isinstance(statement, ast.FunctionDef):
+        timed = timed - {argument.arg for argument in ast.walk(statement.args) if isinstance(argument, ast.arg)}
+        for inner in simple_statements(statement.body):
+            asks = asks_clock(inner, timed)
+            if asks and isinstance(inner, ast.Return):
+                return True
+            timed = timed | names_bound(inner) if asks else timed - names_bound(inner)
+        return False
+    if isinstance(statement, ast.ClassDef):
+        return any(asks_clock(inner, timed) for inner in statement.body)
+    called = {node.func for node in ast.walk(statement) if isinstance(node, ast.Call)}
+    timed = timed - names_of_comprehensions(statement)
+    for node in ast.walk(statement):
+        if isinstance(node, ast.Attribute) and node.attr == "perf_counter":
+            return True
+        if isinstance(node, ast.Attribute) and node.attr in ("median", "first", "seconds", "quartiles") and node not in called:
+            return True                                       # x.median(dim=0) is a tensor's method, t.median a figure
+        if isinstance(node, ast.Name) and node.id in timed and isinstance(node.ctx, ast.Load):
+            return True
+    return False
+
+
+def names_of_comprehensions(statement):
+    targets = [node.target for node in ast.walk(statement) if isinstance(node, ast.comprehension)]
+    return {name.id for target in targets for name in ast.walk(target) if isinstance(name, ast.Name)}
+
+
+def names_bound(statement):
+    """What a statement assigns, defines or appends to."""
+    if isinstance(statement, (ast.FunctionDef, ast.ClassDef)):
+        return {statement.name}
+    bound = {node.id for node in ast.walk(statement) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    bound -= names_of_comprehensions(statement)
+    if isinstance(statement, ast.Assign):                     # a[i] = ... changes a
+        bound |= {base(target) for target in statement.targets}
+    if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call) and isinstance(statement.value.func, ast.Attribute):
+        if statement.value.func.attr in ("append", "extend", "update", "add"):
+            bound.add(base(statement.value.func.value))
+    return bound - {None}
+
+
+def base(node):
+    while isinstance(node, (ast.Subscript, ast.Attribute)):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else None
 
 
 def exercises(notebook, lesson):

@@ -96,7 +96,12 @@ def store_a_failed_check(notebook):
     first(notebook, "check(attention)").outputs[0]["text"] = "✗ pytorch.attention.attention: 1 of 10 checks"
 
 
+def compare_a_timing(notebook):
+    first(notebook, "same result within 1e-5").source += '\nratio = timings["yours, T = 512"].median / timings["yours, T = 128"].median\nprint(ratio > 4)'
+
+
 DEFECTS = {
+    compare_a_timing: "depends on a clock",
     clear_outputs: "execution counts",
     write_an_answer: "is no stub",
     tag_a_cell: "could be compared",
