@@ -135,8 +135,10 @@ def needs(source, namespace, references, known):
             imports.append(plain if value.__name__ == name else f"{plain} as {name}")
         elif is_literal(value):
             helpers.append(f"{name} = {value!r}")
-        elif getattr(value, "__module__", "__main__") not in ("__main__", None) and hasattr(value, "__name__"):
-            imports.append(f"from {value.__module__} import {value.__name__} as {name}")
+        elif getattr(types, name, None) is value:
+            imports.append(f"from types import {name}")           # FunctionType calls itself function, of builtins
+        elif home_of(value, name):
+            imports.append("from {} import {} as {}".format(*home_of(value, name), name))
         else:
             written = inspect.isfunction(value) or inspect.isclass(value)
             found = find_source(value, namespace) if written else (find_assignment(name), namespace)
@@ -145,6 +147,22 @@ def needs(source, namespace, references, known):
                 imports += more_imports
                 helpers += [*more_helpers, found[0]]
     return list(dict.fromkeys(imports)), list(dict.fromkeys(helpers))
+
+
+def home_of(value, alias):
+    """(module, name) that an object can be imported by; None for what was made in the notebook.
+
+    What is made in C may claim a module that has no such name (safe_open says builtins, FunctionType is called function), or
+    none (torch.tril). Then the nearest loaded module is taken that has it.
+    """
+    own, name = getattr(value, "__module__", None), getattr(value, "__name__", None)
+    if name is None or own == "__main__":
+        return None
+    if getattr(sys.modules.get(own), name, None) is value:
+        return own, name
+    modules = [(key, vars(module)) for key, module in list(sys.modules.items()) if key != "__main__"]
+    found = [(key, n) for key, members in modules for n in (name, alias) if members.get(n) is value]
+    return min(found, key=lambda pair: (pair[0].count("."), len(pair[0])), default=None)
 
 
 def is_literal(value):

@@ -4,7 +4,7 @@ import importlib
 import inspect
 import sys
 
-from course import answers, registry
+from course import answers, pack, registry
 
 references = {}   # id(object) -> exercise id, for every object handed out by piece() or use_reference()
 
@@ -52,14 +52,19 @@ def given(name):
         ImportError: the solutions are not installed here (a released lab folder has none).
     """
     module, _, attribute = name.rpartition(".")
+    package = "reference" if pack.packed() else "solutions"   # a released folder holds the answers of lessons already due
     if str(registry.ROOT) not in sys.path:
         sys.path.append(str(registry.ROOT))
+    missing = ImportError(f"The solutions are not part of this copy of the course, and {name} has no passed answer of yours.")
     try:
-        return getattr(importlib.import_module(f"solutions.{module}"), attribute)
+        found = importlib.import_module(f"{package}.{module}")
     except ModuleNotFoundError as error:
-        if error.name and error.name.startswith("solutions"):
-            raise ImportError(f"The solutions are not part of this copy of the course, and {name} has no passed answer of yours.") from None
+        if error.name and error.name.startswith(package):
+            raise missing from None
         raise
+    if package == "reference" and not hasattr(found, attribute):
+        raise missing
+    return getattr(found, attribute)
 
 
 def reference(exercise_id):

@@ -40,6 +40,8 @@ def hints_of(exercise_id):
     """The <details> blocks of the text above the exercise in its notebook."""
     wanted = registry.find(exercise_id)
     path = registry.ROOT / "notebooks" / f"{wanted.lesson}_{registry.LESSONS[wanted.lesson]}.ipynb"
+    if not path.exists():
+        raise ImportError(f"Lesson {wanted.lesson} is not part of this copy of the course, and its hints are in its notebook.")
     cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
     above = ""
     for cell in cells:

@@ -27,12 +27,12 @@ def setup():
 
     def write_cell(info):
         path = Path(shell.compile.get_code_name(info.raw_cell, info.raw_cell, 0))
-        if "ipykernel" in path.parent.name:
+        if path.parent.name.startswith("ipykernel_"):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(shell.transform_cell(info.raw_cell), encoding="utf-8")
 
     for path, (_, _, lines, _) in [(p, entry) for p, entry in linecache.cache.items() if len(entry) == 4]:
-        if "ipykernel" in Path(path).parent.name:                # this very cell, and those before it
+        if Path(path).parent.name.startswith("ipykernel_"):      # this very cell, and those before it; no file of the package ipykernel
             Path(path).parent.mkdir(parents=True, exist_ok=True)
             Path(path).write_text("".join(lines), encoding="utf-8")
     if not getattr(shell, "writes_cells", False):

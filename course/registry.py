@@ -23,6 +23,12 @@ LESSONS = {
     "14": "port_layernorm",
     "15": "port_gpt",
     "16": "port_training",
+    "17": "layer_speed",
+    "18": "precision",
+    "19": "layer_spec_and_stages",
+    "20": "many_processes",
+    "21": "on_ascend",
+    "22": "claims",
 }
 
 POINTS = {
@@ -125,6 +131,47 @@ POINTS = {
         "mindspore.training.accumulate": 2,
         "mindspore.sampling.sample": 2,
         "mindspore.sampling.KVCache": 3,
+    },
+    "17": {
+        "pytorch.rope.rope_table": 2,
+        "pytorch.rope.rotate": 2,
+        "mindspore.rope.rotate": 1,
+        "mindspore.fast.LayerNorm": 2,
+        "mindspore.fast.CausalSelfAttention": 4,
+        "mindspore.fast.Block": 2,
+    },
+    "18": {
+        "pytorch.precision.attention_in": 3,
+        "pytorch.precision.PrecisionGPT": 4,
+        "pytorch.precision.LossScaler": 4,
+        "mindspore.precision.attention_in": 2,
+        "mindspore.precision.PrecisionGPT": 2,
+        "mindspore.precision.LossScaler": 3,
+    },
+    "19": {
+        "pytorch.layer_spec.build_module": 2,
+        "pytorch.layer_spec.get_gpt_layer_local_spec": 3,
+        "pytorch.stages.partition_layers": 2,
+        "pytorch.stages.partition_by_cost": 3,
+        "pytorch.stages.LocalSliceGPT": 4,
+        "mindspore.stages.LocalSliceGPT": 3,
+    },
+    "20": {
+        "pytorch.parallel.shard": 1,
+        "pytorch.parallel.average_gradients": 3,
+        "pytorch.parallel.accumulate": 2,
+        "pytorch.parallel.gpipe_schedule": 3,
+        "mindspore.parallel.average_gradients": 2,
+    },
+    "21": {
+        "mindspore.ascend.to_layout": 1,
+        "mindspore.ascend.from_layout": 1,
+        "mindspore.ascend.flash_attention_arguments": 4,
+        "mindspore.ascend.AutoPad": 2,
+        "mindspore.static_cache.StaticKVCache": 4,
+    },
+    "22": {
+        "mindspore.claims.api_exists": 2,
     },
 }
 

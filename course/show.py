@@ -69,3 +69,18 @@ def table(rows, header):
     widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
     for row in cells:
         print("  ".join(c.ljust(w) for c, w in zip(row, widths)).rstrip())
+
+
+def stacked_bars(values, names, title, y_label):
+    """One bar a name, made of parts. values: {part: a number for each name}; names: of the bars."""
+    import matplotlib.pyplot as plt
+
+    _, axes = figure()
+    bottom = [0] * len(names)
+    for (part, numbers), color in zip(values.items(), plt.get_cmap("tab10").colors):
+        axes.bar(names, numbers, bottom=bottom, label=part, color=color, width=0.6)
+        bottom = [low + number for low, number in zip(bottom, numbers)]
+    axes.grid(axis="x", visible=False)
+    axes.set(title=title, ylabel=y_label)
+    axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
+    finish()

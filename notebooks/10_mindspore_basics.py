@@ -610,7 +610,7 @@ for size in (8, 9):
 
 # %% [markdown]
 # So a training step is compiled once if every batch has the same shape, and a sampling loop that grows by one token a
-# step compiles at every step. Lesson 16 deals with that.
+# step compiles at every step. Lesson 21 deals with that.
 #
 # ### The port of cross_entropy
 #

@@ -637,7 +637,7 @@ print("each length has a graph of its own, and both compute the same, within 2e-
 
 # %% [markdown]
 # The second length paid the whole price again, although the code was the same. Training with a fixed `n_ctx` pays once.
-# Sampling lets T grow by one with every token, and would compile at each: lesson 16 keeps the shapes fixed.
+# Sampling lets T grow by one with every token, and would compile at each: lesson 21 writes a cache whose shapes stay.
 #
 # ## 8. What it costs
 #

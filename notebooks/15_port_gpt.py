@@ -143,7 +143,7 @@ p.set_data(ops.zeros(p.shape, p.dtype))
 print("after p.set_data(zeros): ", p.asnumpy())
 
 # %% [markdown]
-# On a CPU the methods whose names end in `_` return the right value and leave the tensor alone, in eager mode, without an error (MindSpore 2.10). `set_data` works. It has a trap of its own: it takes whatever it gets.
+# On a CPU `mul_`, `add_` and others of their kind return the right value and leave the tensor alone, in eager mode, without an error (MindSpore 2.10, lesson 10). `normal_` and `zero_` have no kernel there and raise. `set_data` works. It has a trap of its own: it takes whatever it gets.
 
 # %%
 p = ms.Parameter(np.ones((2, 3), np.float32))
@@ -243,7 +243,7 @@ class Ends(nn.Cell):
 
 
 def after_a_step(model):
-    """The largest difference of table and head behind one step of gradient descent."""
+    """The largest difference of table and head after one step of gradient descent."""
     idx = ms.Tensor([[0, 1]], ms.int32)                                # (B=1, T=2)
 
     def loss(idx):
@@ -407,7 +407,7 @@ not_filled, not_used = ms.load_param_into_net(GPT(small), numbers)
 print("load_param_into_net returns", (not_filled, not_used), "and raises nothing")
 
 # %% [markdown]
-# A call that ignores the result leaves `ln_f.weight` as it was. Here it is 1 and the model even works, a little worse. Now what `carry` says to a layer too many, a layer too few, and a table of another size:
+# A call that ignores the result leaves `ln_f.weight` as it was, at 1. In a new model it is 1 on both sides, and nothing would show; in a trained one it is not. Now what `carry` says to a layer too many, a layer too few, and a table of another size:
 
 # %%
 for changed in ({"n_layer": 3}, {"n_layer": 1}, {"vocab_size": 66}):
@@ -599,7 +599,7 @@ del gpt2
 # %% [markdown]
 # ## 11. What it costs
 #
-# Forward and backward of a small GPT, each candidate in a process of its own. Eager mode launches each operation by itself, more than a hundred of them for 4 layers, and twice as many for the way back. Graph mode compiles them once. Predict: how many times longer than PyTorch does each take, and how long does the compiler need?
+# Forward and backward of a small GPT, each candidate in a process of its own. Eager mode launches each operation by itself, some hundred of them, forward and back. Graph mode compiles them once. Predict: how many times longer than PyTorch does each take, and how long does the compiler need?
 
 # %% tags=["nbval-ignore-output"]
 sizes = {"vocab_size": 81, "n_ctx": 64, "n_layer": 4, "n_head": 4, "n_embd": 128}
@@ -616,7 +616,8 @@ show.bars(
 # These ratios are those of a CPU with few cores and of the readable form; they say nothing about an Ascend. The work is the same in all three:
 
 # %%
-matrices = 4 * 12 * 128**2 + 81 * 128
+per_block = (3 + 1 + 4 + 4) * 128**2           # c_attn, c_proj, c_fc and the MLP's c_proj
+matrices = 4 * per_block + 81 * 128            # 4 layers, and the head
 print(f"multiplications by weights, forward: {12 * 64 * matrices:,}")
 
 # %% [markdown]

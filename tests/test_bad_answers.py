@@ -81,7 +81,7 @@ def spoiled(exercise_id, change):
 
         return answer
     methods = {"forward": "forward", "AdamW": "step", "CharTokenizer": "encode", "BPETokenizer": "encode"}
-    name = methods.get(wanted.name, "construct" if wanted.module.startswith("mindspore") and wanted.name != "KVCache" else "forward")
+    name = methods.get(wanted.name, "construct" if wanted.module.startswith("mindspore") and not wanted.name.endswith("KVCache") else "forward")
     method = getattr(right, name)
     return type(wanted.name, (right,), {name: lambda self, *args, **kwargs: change(method(self, *args, **kwargs))})
 
@@ -103,6 +103,7 @@ def test_wrong_kinds_of_results_get_a_sentence(exercise_id):
 # What these return is nobody's business: they work by what they change.
 RETURN_NOTHING = {
     "pytorch.gpt.init_weights", "pytorch.training.AdamW", "pytorch.training.save_checkpoint", "mindspore.gpt.init_weights", "mindspore.training.AdamW",
+    "pytorch.parallel.average_gradients",
 }
 # (exercise id, change): the change leaves an answer that is right, with the reason beside it.
 SAME_AFTER_ALL = {}

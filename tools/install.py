@@ -2,6 +2,7 @@
 
     python tools/install.py            for learners
     python tools/install.py --test     with what the tests need
+    python tools/install.py --grading  with nbgrader, for teachers (--test has it too)
 
 Needs Python 3.11 or 3.12 and nothing else. A second call does nothing if the pins have not changed.
 """
@@ -62,12 +63,15 @@ def run(command):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--test", action="store_true", help="also what the tests need")
+    parser.add_argument("--grading", action="store_true", help="also nbgrader")
     parser.add_argument("--venv", type=Path, default=ROOT / ".venv", help="where (default .venv)")
     options = parser.parse_args()
     venv = options.venv.absolute()
     check_machine(venv)
-    files = ["requirements.txt", "pyproject.toml"] + (["requirements-test.txt"] if options.test else [])
-    stamp = venv / (".ready-test" if options.test else ".ready")
+    kind = "test" if options.test else "grading" if options.grading else ""
+    more = {"": [], "grading": ["requirements-grading.txt"], "test": ["requirements-grading.txt", "requirements-test.txt"]}[kind]
+    files = ["requirements.txt", "pyproject.toml", *more]
+    stamp = venv / (f".ready-{kind}" if kind else ".ready")
     if stamp.exists() and stamp.read_text() == fingerprint(files):
         return
     python = venv / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
@@ -79,12 +83,12 @@ def main():
     if index:
         print("Installing PyTorch for the CPU ...", flush=True)
         run([*pip, "--no-deps", "--extra-index-url", index, torch_pin()])   # by itself: the other packages do not ask this index
-    pins = "requirements-test.txt" if options.test else "requirements.txt"
+    pins = f"requirements-{kind}.txt" if kind else "requirements.txt"
     print(f"Installing the packages of {pins}: about 4 GB on disk, some minutes the first time ...", flush=True)
     run([*pip, "-r", str(ROOT / pins)])
     run([*pip, "--no-deps", "-e", str(ROOT)])
     stamp.write_text(fingerprint(files))
-    if options.test:
+    if kind:
         (venv / ".ready").write_text(fingerprint(files[:2]))
     print("The environment is ready.", flush=True)
 

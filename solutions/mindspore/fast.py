@@ -1,6 +1,6 @@
 """The GPT of gpt.py for graph mode with kernel fusion: the same parameters and names, the same numbers, fewer and larger kernels.
 
-What differs from gpt.py, each change measured in lesson 16:
+What differs from gpt.py, measured together in lesson 16 and one by one in lesson 17:
 the stream is a matrix (B * T, C); products take transposed operands instead of transposing; LayerNorm takes its means by
 a product with a column of 1/C, which fusion handles better than a reduction; the mask is added; AdamW is the fused ops.Adam.
 """
@@ -35,7 +35,7 @@ class Linear(nn.Cell):
 
 
 class LayerNorm(nn.Cell):
-    """(N, n_embd) -> the same shape."""
+    """LayerNorm of layers.py with its means as products (Ba et al. 2016): (N, n_embd) -> the same shape, float32."""
 
     def __init__(self, n_embd, eps=1e-5):
         super().__init__()
@@ -51,7 +51,7 @@ class LayerNorm(nn.Cell):
 
 
 class CausalSelfAttention(nn.Cell):
-    """(B * T, n_embd) -> the same shape, for T = n_ctx."""
+    """(B * T, n_embd) -> the same shape, for T = n_ctx: row b * T + t is position t of sequence b. config: has n_ctx, n_embd and n_head."""
 
     def __init__(self, config):
         super().__init__()
@@ -74,6 +74,8 @@ class CausalSelfAttention(nn.Cell):
 
 
 class MLP(nn.Cell):
+    """(N, n_embd) -> the same shape. config: has n_embd."""
+
     def __init__(self, config):
         super().__init__()
         self.c_fc = Linear(config.n_embd, 4 * config.n_embd)
@@ -84,6 +86,8 @@ class MLP(nn.Cell):
 
 
 class Block(nn.Cell):
+    """(B * n_ctx, n_embd) -> the same shape, with the parameters of gpt.Block. config: has n_ctx, n_embd and n_head."""
+
     def __init__(self, config):
         super().__init__()
         self.ln_1 = LayerNorm(config.n_embd)

@@ -68,7 +68,7 @@ def close_gradients(mine, wanted, leaves, known=()):
     for name, got, want in zip(leaves, mine, wanted, strict=True):
         want = array(want)
         pairs = [(said(words), array(value)) for words, at, value in known if at == name]
-        close(ms.Tensor(got), want, 1e-5 * max(1.0, float(np.abs(want).max())), name=f"the gradient of {name}", known=pairs, look="ops.stop_gradient, .asnumpy() and .value() on the way")
+        close(ms.Tensor(got), want, 1e-5 * max(1.0, float(np.abs(want).max())), name=f"the gradient of {name}", known=pairs, look="ops.stop_gradient, .asnumpy() and ms.Tensor(...) on the way")
 
 
 def one_and_the_same(cell, names):
@@ -186,13 +186,24 @@ def block_repeatable(Block):
         fail(RANDOM, look=RANDOM_LOOK)
 
 
+def one_eps(p, x):
+    """Blocks in which one of the two LayerNorms has another eps."""
+    for eps in (0, 1e-12, 1e-8, 1e-7, 1e-6, 1e-4, 1e-3):
+        words = f"eps than GPT-2: 1e-5 is the default of LayerNorm, {eps:g} stands here."
+        kind = "a smaller" if eps < 1e-5 else "a larger"
+        odd, even = oracle.parts_of(p, "", 3, eps), oracle.parts_of(p, "", 3)
+        yield f"ln_1 has {kind} {words}", oracle.second(oracle.first(x, odd), even)
+        yield f"ln_2 has {kind} {words}", oracle.second(oracle.first(x, even), odd)
+
+
 @checks(BLOCK, "values", seconds=20)
 def block_values(Block):
     block, p = new_block(Block)
     for scale in (1, 1e-2):                                   # LayerNorm's eps shows in a small stream only
         x = rand(2, 5, 12, seed=31, scale=scale)
+        nothing = "nothing is added to x. add_ gives the right value and leaves x as it was, on a CPU: the sum needs a name, x = x + ..."
         compare(
-            call(alone(block), x), oracle.block_forward(p, "", torched(x), 3), VALUES, lambda: oracle.block_known(p, torched(x), 3),
+            call(alone(block), x), oracle.block_forward(p, "", torched(x), 3), VALUES, lambda: [(nothing, torched(x)), *oracle.block_known(p, torched(x), 3), *one_eps(p, torched(x))],
             look="which LayerNorm stands before which branch, and what each branch reads",
         )
 
@@ -326,7 +337,7 @@ def check_drawn(name, w, std, known):
         fail(
             f"{name} is not initialised: it keeps the numbers it had.",
             example=f"{name} has mean {w.mean().item():.2g} and standard deviation {w.std().item():.3g}, expected 0 and {std:.3g}",
-            look="which names you go by, and whether the parameter itself changes: p = ... only gives its name away, and MindSpore's methods that end in _ do nothing on a CPU. set_data and ops.assign do",
+            look="which names you go by, and whether the parameter itself changes: p = ... only gives its name away, and most of MindSpore's methods that end in _ do nothing on a CPU. set_data and ops.assign do",
         )
     oracle.check_drawn(name, w, std, known)
 
@@ -338,7 +349,7 @@ def init_matrices(init_weights):
     if all(w.min() >= 1 and w.max() <= 2 for w in drawn.values()):
         fail(
             "no weight is changed.",
-            look="whether the parameters themselves change: p = ... only gives the name p to something new, and MindSpore's methods that end in _ do nothing on a CPU. set_data and ops.assign do",
+            look="whether the parameters themselves change: p = ... only gives the name p to something new, and most of MindSpore's methods that end in _ do nothing on a CPU. set_data and ops.assign do",
         )
     for name, w in matrices(model, projections=False).items():
         check_drawn(name, w, 0.02, oracle.plain_mistakes(7))
@@ -459,7 +470,12 @@ def results(model, idx, targets=None):
     def with_targets(idx, targets):
         return model(idx, targets)
 
-    got = call(without, idx) if targets is None else call(with_targets, idx, targets)
+    try:
+        got = call(without, idx) if targets is None else call(with_targets, idx, targets)
+    except ValueError as error:
+        if "ambiguous" not in str(error) and "only one element" not in str(error):
+            raise
+        fail("an if asks a whole tensor whether it is true, and it has many elements: ask whether the targets are there, targets is None.", example=str(error).strip().split("\n")[0][:120], look="if targets")
     if got is None:
         fail("construct returns None. Is there a return at the end of every branch?")
     if isinstance(got, ms.Tensor):
@@ -646,6 +662,13 @@ def where_to_look(model, p, sizes):
     return "the blocks are right by themselves; what goes into the first, the order they run in, ln_f and the head"
 
 
+def norm_in_the_loop(p, idx):
+    def block(p, at, x, n_head):
+        return oracle.norm(p, "ln_f", oracle.block_forward(p, at, x, n_head))
+
+    return "ln_f stands behind every block, and once more at the end: it comes once, after the last block.", oracle.logits_of(p, idx, CONFIG, block=block)
+
+
 @checks(MODEL, "logits", seconds=20)
 def gpt_logits(GPT):
     model, p = new_gpt(GPT)
@@ -654,7 +677,7 @@ def gpt_logits(GPT):
         logits, _ = results(model, ids)
         want = oracle.logits_of(p, torched(ids), CONFIG)
         look = "" if equal(logits, array(want), 2e-5) else where_to_look(model, p, CONFIG)
-        compare(logits, want, 2e-5, lambda: oracle.logits_known(p, torched(ids), CONFIG), name="logits", look=look)
+        compare(logits, want, 2e-5, lambda: [*oracle.logits_known(p, torched(ids), CONFIG), norm_in_the_loop(p, torched(ids))], name="logits", look=look)
 
 
 @checks(MODEL, "loss", seconds=20)

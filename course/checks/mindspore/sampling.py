@@ -3,15 +3,15 @@
 sample and KVCache of MindSpore are put into the clothes of PyTorch ones, so that the checks of lesson 08 run on them.
 """
 import functools
+import inspect
 import math
-
 
 import mindspore as ms
 import numpy as np
 import torch
 from mindspore import nn, ops
 
-from course.checks import checks
+from course.checks import Mismatch, checks
 from course.checks.mindspore import fail, is_tensor, rand, rand_ids
 from course.checks.mindspore.training import in_words_of_mindspore
 from course.checks.pytorch import sampling as in_pytorch
@@ -117,6 +117,58 @@ def as_lesson_08(check):
     return run
 
 
+OPTIONS = {"temperature": 1.0, "top_k": None, "top_p": None, "generator": None, "cache": None}
+
+
+def sample_arguments(sample):
+    """Signature and places of sample: names in their order, and the defaults."""
+    found = inspect.signature(sample).parameters.values()
+    if any(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in found):
+        return
+    names = [p.name for p in found]
+    if names[3:] != list(OPTIONS) and sorted(names[3:]) == sorted(OPTIONS):
+        fail(f"the arguments stand in another order: {', '.join(OPTIONS)} is meant, and yours are {', '.join(names[3:])}.", look="the signature")
+    for p in found:
+        if p.name in OPTIONS and (p.default is p.empty or p.default != OPTIONS[p.name]):
+            fail(
+                f"{p.name} has {'no default' if p.default is p.empty else f'the default {p.default!r}'}, expected {OPTIONS[p.name]!r}: without options every token keeps the probability that the model gives it.",
+                look="the signature",
+            )
+
+
+checks(SAMPLE, "order and defaults of the arguments")(sample_arguments)
+
+
+def fed_to(cache):
+    """The sizes of what a KnownCache is fed from now on."""
+    sizes, forward = [], cache.forward
+
+    def noting(idx):
+        sizes.append(idx.shape[1])
+        return forward(idx)
+
+    cache.forward = noting
+    return sizes
+
+
+def sample_cache(sample):
+    clothed, B, T, n = in_pytorch_clothes(sample), *in_pytorch.PROMPT.shape, 6
+    model = in_pytorch.Known(in_pytorch.follows)
+    cache = in_pytorch.KnownCache(model)
+    sizes = fed_to(cache)
+    clothed(model, in_pytorch.PROMPT.clone(), n, cache=cache)
+    if sizes and sizes[0] < T:
+        fail("the cache never sees the prompt: at the first step it holds nothing, and all columns are new to it.", example=f"a prompt of {T} tokens, and the first call feeds {sizes[0]}", look="feed the columns from cache.length on, idx[:, cache.length:]")
+    if sizes and sum(sizes) < T + n - 1:
+        fail("the cache is given up on the way: the later tokens are computed without it.", example=f"{T} + {n} tokens, and it was given {sum(sizes)}", look="what you hand to next_logits in the loop")
+    in_pytorch.sample_cache(clothed)
+    cache = in_pytorch.KnownCache(model)
+    cache.forward(torch.tensor([[1, 2, 3]] * B))                  # somebody else's text
+    got = clothed(model, in_pytorch.PROMPT.clone(), n, cache=cache)
+    if not torch.equal(got, in_pytorch.text(in_pytorch.PROMPT, n)):
+        fail("a cache that comes with another text in it spoils the result: it is reset before the first step, not after the last.", look="the first lines of sample")
+
+
 for name, check in [
     ("the prompt, and tokens behind it", in_pytorch.sample_text),
     ("no token, one token", in_pytorch.sample_counts),
@@ -157,8 +209,14 @@ def sample_generator(sample):
         fail("without a generator every call gives the same text: a fixed seed is at work.", look="the seed given to np.random.default_rng")
 
 
-for name, check in [("the last n_ctx tokens", in_pytorch.sample_crop), ("eval mode inside, the old mode after", in_pytorch.sample_modes), ("with a cache", in_pytorch.sample_cache)]:
+for name, check in [("the last n_ctx tokens", in_pytorch.sample_crop), ("eval mode inside, the old mode after", in_pytorch.sample_modes)]:
     checks(SAMPLE, name)(as_lesson_08(check))
+
+
+@checks(SAMPLE, "with a cache")
+def sample_with_a_cache(sample):
+    with in_words_of_mindspore(WORDS):
+        sample_cache(sample)
 
 
 @checks(SAMPLE, "ids in int32")
@@ -276,6 +334,51 @@ def cache_in_pytorch_clothes(KVCache):
     return Clothed
 
 
+def cache_prompt(KVCache):
+    """Lesson 08's check, and a few mistakes more where it finds no name."""
+    try:
+        in_pytorch.cache_prompt(KVCache)
+    except Mismatch as found:
+        if "wrong values" not in str(found):
+            raise
+        model, idx = in_pytorch.gpt(), torch.from_numpy(rand_ids(2, 7, n=17, seed=1)).long()
+        got, want = KVCache(model).forward(idx), in_pytorch.whole(model, idx)
+        example = str(found).partition("for example: ")[2].partition("\n")[0]
+        for words, value in prompt_mistakes(model, idx, want):
+            if got.shape == value.shape and torch.allclose(got, value, rtol=1e-4, atol=1e-4):
+                fail(words, example=example)
+        if torch.isnan(got).any():
+            fail("logits are nan: a query that sees no key at all gives 0 / 0. The mask is True where a query may look.", example=example, look="whether the mask is turned round")
+        moved = changed_by_the_last(KVCache, idx)
+        if moved:
+            fail("a token changes what stands before it: the mask lets queries look ahead.", example=f"another last token moves the logits at position {moved - 1}")
+        raise
+
+
+@torch.no_grad()
+def prompt_mistakes(model, idx, want):
+    yield "the logits are softmaxed: forward returns scores, as the model does.", want.softmax(-1)
+    yield "the logits are log-softmaxed: forward returns plain scores, as the model does.", want.log_softmax(-1)
+    x = model.wte(idx) + model.wpe(torch.arange(idx.shape[1]))
+    last = len(model.h) - 1
+    for words, order in [
+        ("the first block is run in the place of every block.", [0] * (last + 1)), ("the last block is run in the place of every block.", [last] * (last + 1)),
+        ("the blocks are run in reverse order.", range(last, -1, -1)), ("the last block is left out.", range(last)), ("the first block is left out.", range(1, last + 1)),
+    ]:
+        stream = x
+        for layer in order:
+            stream = model.h[layer](stream)
+        yield words, model.ln_f(stream) @ model.wte.weight.T
+
+
+def changed_by_the_last(KVCache, idx):
+    """How many positions before the last move when the last token is another one."""
+    other = idx.clone()
+    other[:, -1] = (other[:, -1] + 1) % 17
+    a, b = (KVCache(in_pytorch.gpt()).forward(i)[:, :-1] for i in (idx, other))
+    return int((a != b).any(-1).any(0).sum()) and int((a != b).any(-1).any(0).nonzero().max()) + 1
+
+
 def cache_as_lesson_08(check):
     def run(KVCache):
         with in_words_of_mindspore(WORDS):
@@ -286,7 +389,7 @@ def cache_as_lesson_08(check):
 
 for name, check in [
     ("the length that it holds", in_pytorch.cache_length),
-    ("a prompt at once", in_pytorch.cache_prompt),
+    ("a prompt at once", cache_prompt),
     ("token by token", in_pytorch.cache_tokens),
     ("a prompt, then token by token", in_pytorch.cache_prompt_then_tokens),
     ("a prompt in chunks", in_pytorch.cache_chunks),

@@ -3,6 +3,8 @@
 An optimizer of MindSpore is put into the clothes of a PyTorch one, so that the checks of lesson 07 run on it.
 """
 import contextlib
+import inspect
+import math
 
 import mindspore as ms
 import numpy as np
@@ -32,21 +34,56 @@ def in_words_of_mindspore(words):
         raise Mismatch(text) from None
 
 
-def in_graph(function):
-    """ms.jit(function), whose errors at the first call become sentences."""
-    compiled = ms.jit(function)
+def in_graph(function, answer):
+    """ms.jit(function), whose errors become sentences; fails if a compiled call hands numbers to Python on the way."""
+    compiled, calls = ms.jit(function), []
 
     def run(*args):
         try:
-            with in_a_folder_of_its_own():
+            with in_a_folder_of_its_own(), counted_reads() as reads:
                 got = compiled(*args)
-                wait(got)
-            return got
+            wait(got)
         except Exception as error:
             text = str(error)
-            fail(f"it works eagerly and not in graph mode: {rule_of(text)}", example=first_words(text), look=source_line(text))
+            rule = rule_of(text)
+            if rule == UNKNOWN_RULE and reads_numbers(answer):
+                rule = "asnumpy() and item() leave the graph: stay with tensors, and let operations such as ops.minimum decide."
+            fail(f"it works eagerly and not in graph mode: {rule}", example=first_words(text), look=source_line(text))
+        calls.append(len(reads))
+        if len(calls) > 1 and calls[-1] and reads_numbers(answer):
+            fail(
+                "the compiled step stops on the way and hands numbers to Python: asnumpy() leaves the graph, and the device waits.",
+                example=f"asnumpy() runs {calls[-1]} time{'s' if calls[-1] > 1 else ''} in one call that is compiled already",
+                look=".asnumpy() in your code: stay with tensors",
+            )
+        return got
 
     return run
+
+
+@contextlib.contextmanager
+def counted_reads():
+    """A list that grows by one whenever a tensor's asnumpy is called."""
+    reads, theirs = [], ms.Tensor.asnumpy
+
+    def asnumpy(tensor, *args, **kwargs):
+        reads.append(tensor)
+        return theirs(tensor, *args, **kwargs)
+
+    ms.Tensor.asnumpy = asnumpy
+    try:
+        yield reads
+    finally:
+        ms.Tensor.asnumpy = theirs
+
+
+def reads_numbers(answer):
+    """Whether asnumpy or item stands in the learner's source."""
+    try:
+        text = inspect.getsource(answer)
+    except (OSError, TypeError):
+        return False
+    return ".asnumpy(" in text or ".item(" in text
 
 
 RULES = [
@@ -57,8 +94,11 @@ RULES = [
 ]
 
 
+UNKNOWN_RULE = "the graph compiler does not accept it."
+
+
 def rule_of(text):
-    return next((words for mark, words in RULES if mark in text), "the graph compiler does not accept it.")
+    return next((words for mark, words in RULES if mark in text), UNKNOWN_RULE)
 
 
 # --- AdamW ---------------------------------------------------------------------------------------------
@@ -85,16 +125,38 @@ def step_with(optimizer, params, arrays):
     """One step; fails if the gradients are changed, or the step speaks of a kernel that is not there."""
     grads = tuple(ms.Tensor(np.asarray(g, np.float32)) for g in arrays)
     try:
-        optimizer.step(grads)
+        returned = optimizer.step(grads)
         for p in params:
             p.asnumpy()
+    except TypeError as error:
+        if "positional argument" in str(error) and "step()" in str(error):
+            fail("step takes the gradients as its argument, step(grads): a Parameter of MindSpore has no .grad to read them from.", example=str(error))
+        raise
     except (RuntimeError, ValueError) as error:
+        if "'Assign'" in str(error) and params_in_another_order(optimizer, params, grads):
+            fail(
+                "a parameter gets the gradient of another: gradients come in the order of the parameters.",
+                example=f"shapes of the parameters: {', '.join(str(tuple(p.shape)) for p in params)}, with gradients of the same shapes: {first_words(str(error))}",
+                look="the order in which step goes through grads",
+            )
         if "unregistered" in str(error) or "Unsupported op" in str(error):
             fail("an operation of the step has no kernel on this device.", example=first_words(str(error)), look="mint.* and the optimizers of mint: lesson 10's list")
         raise
     for mine, given in zip(grads, arrays):
         if not np.array_equal(mine.asnumpy(), np.asarray(given, np.float32)):
             fail("step changes the gradients that it is given.", look="ops.assign(grads[i], ...) and slices that are assigned")
+    return returned
+
+
+def params_in_another_order(optimizer, params, grads):
+    """Whether the step runs with the gradients the other way round."""
+    try:
+        optimizer.step(grads[::-1])
+        for p in params:
+            p.asnumpy()
+    except Exception:
+        return False
+    return True
 
 
 def in_pytorch_clothes(AdamW):
@@ -142,8 +204,11 @@ def state_is_there(AdamW):
                 f"{name} is {'missing' if value is None else f'a Python {type(value).__name__}'}: the compiler takes it for a constant, so a compiled step would never see it change.",
                 example=f"optimizer.{name} should be a mindspore.Parameter", look="ms.Parameter(ms.Tensor(...), name=...) in __init__",
             )
-        if tuple(value.shape) not in ((), (1,)) or value.dtype not in (ms.float32, ms.int32, ms.int64):
-            fail(f"{name} has shape {tuple(value.shape)} and dtype {value.dtype}; a Parameter of one number is meant, float32.")
+        if tuple(value.shape) != () or value.dtype != ms.float32:
+            fail(
+                f"{name} has shape {tuple(value.shape)} and dtype {value.dtype}; a Parameter of shape () and float32 is meant: load_checkpoint and set_lr assign such a number, and ops.assign converts nothing.",
+                look=f"the Parameter {name} in __init__: ms.Tensor(number, ms.float32)",
+            )
     if float(optimizer.t.asnumpy()) != 0:
         fail(f"a new optimizer has t = {float(optimizer.t.asnumpy()):g}, expected 0: it counts the steps that were done.")
     if abs(float(optimizer.lr.asnumpy()) - 0.25) > 1e-6:
@@ -161,7 +226,9 @@ def state_is_there(AdamW):
                 fail(f"{kind} does not start at 0.", look='init="zeros"')
             if state.name != f"{kind}.{p.name}":
                 fail(f"the {kind} of {p.name} is named {state.name}, expected {kind}.{p.name}: a checkpoint finds it by that name.", look="the prefix given to ParameterTuple.clone")
-    step_with(optimizer, params, [rand(5, 3, seed=3), rand(3, seed=4)])
+    returned = step_with(optimizer, params, [rand(5, 3, seed=3), rand(3, seed=4)])
+    if returned is None:
+        fail("step returns nothing: it returns t, so that ops.depend(loss, optimizer.step(grads)) has something to tie the loss to.", look="return at the end of step")
     if abs(float(optimizer.t.asnumpy()) - 1) > 1e-6:
         fail(f"after one step t is {float(optimizer.t.asnumpy()):g}, expected 1: a run that resumes would correct m and v wrongly.")
     for kind in "mv":
@@ -186,10 +253,76 @@ def first_step(AdamW):
         in_pytorch.first_step(in_pytorch_clothes(AdamW))
 
 
+ARGUMENTS = {"lr": 0.02, "betas": (0.8, 0.95), "eps": 0.3, "weight_decay": 0.4}
+DEFAULTS = {"lr": 1e-3, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.01}
+
+
+@checks(ADAMW, "the arguments by their place, each with an effect")
+def the_arguments(AdamW):
+    def after(make):
+        params = parameters([rand(3, 4, seed=14), rand(4, seed=15)])
+        optimizer = make(params)
+        for i in range(2):
+            step_with(optimizer, params, [rand(3, 4, seed=16 + i), rand(4, seed=18 + i)])
+        return flat([p.asnumpy() for p in params])
+
+    def theirs(**settings):
+        params = torch_copies(parameters([rand(3, 4, seed=14), rand(4, seed=15)]))
+        oracle = torch_adamw(params, **settings)
+        for i in range(2):
+            torch_step(oracle, params, [rand(3, 4, seed=16 + i), rand(4, seed=18 + i)])
+        return flat([p.detach().numpy() for p in params])
+
+    def same(a, b):
+        return np.allclose(a, b, rtol=0, atol=1e-6)
+
+    got = after(lambda params: made(AdamW, params, **ARGUMENTS))
+    for name in ARGUMENTS:
+        if same(got, theirs(**{**ARGUMENTS, name: DEFAULTS[name]})):
+            fail(f"the argument {name} has no effect: another value is used whatever is given.", example=f"{name} = {ARGUMENTS[name]} gives what {name} = {DEFAULTS[name]} gives", look=f"where {name} goes in __init__")
+    order = "the arguments stand in another order than params, lr, betas, eps, weight_decay, as in PyTorch."
+    try:
+        placed = after(lambda params: AdamW(params, *ARGUMENTS.values()))
+    except Exception as error:
+        fail(order, example=f"AdamW(params, 0.02, (0.8, 0.95), 0.3, 0.4) raises {type(error).__name__}: {first_words(str(error))}", look="the signature of __init__")
+    if not same(placed, got):
+        fail(order, example="AdamW(params, 0.02, (0.8, 0.95), 0.3, 0.4) does not do what the same values do by name", look="the signature of __init__")
+
+
 @checks(ADAMW, "eight steps")
 def eight_steps(AdamW):
-    with in_words_of_mindspore(WORDS):
-        in_pytorch.eight_steps(in_pytorch_clothes(AdamW))
+    try:
+        with in_words_of_mindspore(WORDS):
+            in_pytorch.eight_steps(in_pytorch_clothes(AdamW))
+    except Mismatch as found:
+        if "wrong values" in str(found):
+            moments(AdamW)                                    # it may have a name for it
+        raise
+
+
+@checks(ADAMW, "what m and v hold")
+def moments(AdamW):
+    beta1, beta2 = 0.8, 0.95
+    params = parameters([rand(3, 4, seed=22)])
+    optimizer = made(AdamW, params, lr=0.01, betas=(beta1, beta2), weight_decay=0.0)
+    g, h = rand(3, 4, seed=23, scale=3.0), rand(3, 4, seed=24, scale=0.1)
+    step_with(optimizer, params, [g])
+    step_with(optimizer, params, [h])
+    g, h = g.astype(np.float64), h.astype(np.float64)
+    look = "what is written into m and v: a checkpoint carries them to the other framework, so they hold what PyTorch's hold"
+    m, v = (1 - beta1) * (beta1 * g + h), (1 - beta2) * (beta2 * g * g + h * h)
+    close(optimizer.m[0], m.astype(np.float32), 1e-5, name="m after two steps", look=look, known=[
+        ("m holds the value that is already divided by 1 - beta1**t: the correction is for the step only, m keeps the plain mean.", m / (1 - beta1**2)),
+        ("m holds the sum without the factor 1 - beta1: a checkpoint of the other framework would not fit.", m / (1 - beta1)),
+        ("m holds the last gradient's share only.", (1 - beta1) * h),
+    ])
+    close(optimizer.v[0], v.astype(np.float32), 1e-5, name="v after two steps", look=look, known=[
+        ("v never becomes smaller: that is AMSGrad. Here old gradients are forgotten.", np.maximum((1 - beta2) * g * g, v)),
+        ("v holds the value that is already divided by 1 - beta2**t: the correction is for the step only, v keeps the plain mean.", v / (1 - beta2**2)),
+        ("v holds the sum without the factor 1 - beta2: a checkpoint of the other framework would not fit.", v / (1 - beta2)),
+        ("v holds its square root.", np.sqrt(v)),
+        ("v holds the last gradient's share only.", (1 - beta2) * h * h),
+    ])
 
 
 @checks(ADAMW, "weight decay")
@@ -326,6 +459,7 @@ def replay(j, n, twist, scheduled):
             lr = 0.002
         if twist == "lr of the first step":
             lr = rates(0)
+        decay_lr, lr = (0.002, lr) if twist == "decay at the lr of the start" else (lr, 0.002) if twist == "step at the lr of the start" else (lr, lr)
         t = 1 if twist == "t frozen" else i + 1
         g = gradient(i)[{"reversed": len(SHAPES) - 1 - j, "of parameter 2": 2, "of parameter 0": 0}.get(twist, j)].astype(np.float64)
         if g.shape != p.shape:
@@ -341,7 +475,7 @@ def replay(j, n, twist, scheduled):
             moments = beta1 * m + (1 - beta1) * other, beta2 * v + (1 - beta2) * other * other
         if twist == "all frozen":
             m, v, t = (1 - beta1) * g, (1 - beta2) * g * g, 1
-        p = p * (1 - lr * (SETTINGS["weight_decay"] if p.ndim >= 2 else 0))
+        p = p * (1 - decay_lr * (SETTINGS["weight_decay"] if p.ndim >= 2 else 0))
         p = p - lr * (m / (1 - beta1**t)) / (np.sqrt(v / (1 - beta2**t)) + SETTINGS["eps"])
         m, v = moments
     return p
@@ -351,6 +485,8 @@ FROZEN = "only Parameters change inside a graph; a Python number or a tensor on 
 RATE = "set_lr has no effect on a compiled step. Either lr is compiled in as a constant, or set_data gave the Parameter new memory, and the step reads the old: ops.assign writes into the memory there is."
 CHANGES = [
     ("set_lr has no effect: the rate of the start goes on.", "lr of the start"),
+    ("the decay goes on with the rate of the start: it is lr * weight_decay, with the lr that set_lr wrote last.", "decay at the lr of the start"),
+    ("the step goes on with the rate of the start, and only the decay follows set_lr.", "step at the lr of the start"),
     ("parameters of one shape disturb each other: each has an m and a v of its own.", "by shape"),
     ("a parameter gets the gradient of another: gradients come in the order of the parameters.", "of parameter 2"),
     ("a parameter gets the gradient of another: gradients come in the order of the parameters.", "of parameter 0"),
@@ -373,7 +509,12 @@ def rate_is_set(AdamW):
     if not callable(getattr(optimizer, "set_lr", None)):
         fail("the optimizer has no set_lr: a schedule calls it before each step.")
     parameter = optimizer.lr
-    optimizer.set_lr(0.125)
+    try:
+        optimizer.set_lr(0.125)
+    except TypeError as error:
+        if "can not assign" not in str(error):
+            raise
+        fail("set_lr gives the name lr to a Python number; lr is a Parameter, and the number has to be written into it.", example=first_words(str(error)), look="ops.assign, on the Parameter lr")
     if optimizer.lr is not parameter:
         fail("set_lr puts a new object in the place of lr; a compiled step goes on reading the old one. Write the number into the Parameter.", look="ops.assign, on the Parameter lr")
     if abs(float(optimizer.lr.asnumpy()) - 0.125) > 1e-6 or optimizer.lr.dtype != ms.float32:
@@ -391,7 +532,7 @@ def in_graph_mode(AdamW):
         def step(*grads):
             return optimizer.step(grads)
 
-        return in_graph(step)
+        return in_graph(step, AdamW)
 
     optimizer = beside_torch(AdamW, compiled, GRAPH_CHANGES, mode=" in graph mode")
     if abs(float(optimizer.t.asnumpy()) - STEPS) > 1e-6:
@@ -439,7 +580,12 @@ def flat(arrays):
 def clipped(clip_grad_norm, gradients, max_norm):
     """(gradients as one vector, norm) that the learner's function gives, as tensors, after tests of their kinds."""
     given = tuple(ms.Tensor(g) for g in gradients)
-    got = clip_grad_norm(given, max_norm)
+    try:
+        got = clip_grad_norm(given, max_norm)
+    except TypeError as error:
+        if "not iterable" in str(error) and next(iter(inspect.signature(clip_grad_norm).parameters), "").startswith("max"):
+            fail("the arguments are the wrong way round: clip_grad_norm(grads, max_norm).", example=str(error), look="the signature")
+        raise
     for g, before in zip(given, gradients):
         if not np.array_equal(g.asnumpy(), before):
             fail("the gradients that are given are changed in place: new ones come back.", look="ops.assign and slices that are assigned")
@@ -469,13 +615,24 @@ def clip_is(clip_grad_norm, gradients, max_norm, look=""):
     vectors = [torch.from_numpy(g) for g in gradients]
     known = [(words.replace("they must be scaled in place", "scaled ones must come back"), value.numpy()) for words, value in in_pytorch.clip_mistakes(vectors, max_norm)]
     total = float(before)
-    close(got, want, 1e-5, name=f"the gradients, as one vector of norm {total:.4g}, with max_norm {max_norm:g}", known=known, look=look)
     everything, parts = flat(gradients), [np.linalg.norm(g.ravel()) for g in gradients]
+    for words, other in [
+        ("the squares of an entire tensor are averaged, not summed: the norm is the root of the sum of squares.", np.sqrt(sum((g**2).mean() for g in gradients))),
+        ("the sums of squares are averaged over the tensors; they are summed.", total / math.sqrt(len(gradients))),
+        ("the squares are averaged, not summed: the norm is the root of the sum of squares.", np.sqrt((everything**2).mean())),
+        ("what is added to the norm below the fraction is large: 1e-6 keeps zero away and shows nowhere else.", total + 1e-2),
+        ("what is added to the norm below the fraction is large: 1e-6 keeps zero away and shows nowhere else.", total + 1e-3),
+    ]:
+        known.append((words, everything * min(1.0, max_norm / other)))
+    known.append(("1e-6 is added to the fraction; it belongs to the norm, below the line.", everything * min(1.0, max_norm / total + 1e-6)))
+    close(got, want, 1e-5, name=f"the gradients, as one vector of norm {total:.4g}, with max_norm {max_norm:g}", known=known, look=look)
     close(norm, np.float32(total), 1e-5, name="the norm that is returned", known=[
         ("the norm after clipping is returned; the norm before tells more: how large the gradients were.", np.linalg.norm(want)),
         ("the norm is the sum of absolute values; it is the root of the sum of squares.", np.abs(everything).sum()),
         ("the norm is the largest entry; it is the root of the sum of squares.", np.abs(everything).max()),
         ("the square root is missing: the norm is the root of the sum of squares.", (everything**2).sum()),
+        ("a small number stands below the root, and shows when the gradients are small; it belongs to the norm where the fraction is made.", math.sqrt(total**2 + 1e-6)),
+        ("the squares are averaged, not summed: the norm is the root of the sum of squares.", np.sqrt((everything**2).mean())),
         ("the norms of the tensors are added up; their squares are, and then comes the root.", sum(parts)),
         ("the scale is returned; the norm before clipping is meant.", max_norm / total),
         ("the scale is returned; the norm before clipping is meant.", min(1.0, max_norm / total)),
@@ -486,7 +643,9 @@ def clip_is(clip_grad_norm, gradients, max_norm, look=""):
 
 @checks(CLIP, "gradients that are too large")
 def too_large(clip_grad_norm):
-    clip_is(clip_grad_norm, GRADIENTS, 0.5)
+    look = "the scale: the smaller of 1 and max_norm / (norm + 1e-6)"
+    clip_is(clip_grad_norm, GRADIENTS, 0.5, look=look)
+    clip_is(clip_grad_norm, [1e5 * g for g in GRADIENTS], 50.0, look=look)       # a scale of 8e-5
 
 
 @checks(CLIP, "gradients that are small enough")
@@ -516,7 +675,7 @@ def clip_in_graph(clip_grad_norm):
         grads, norm = clip_grad_norm((a, b, c), 0.5)
         return grads[0], grads[1], grads[2], norm
 
-    compiled = in_graph(run)
+    compiled = in_graph(run, clip_grad_norm)
     for scale in (1.0, 0.01, 3.0):                            # clipped, not clipped, clipped: one compiled function
         gradients = [scale * g for g in GRADIENTS]
         theirs = in_pytorch.with_gradients([torch.from_numpy(g) for g in gradients])
@@ -538,7 +697,7 @@ class Counted:
         self.sizes = []
         self.given = []
 
-    def __call__(self, x, y):
+    def __call__(self, x, y=None):
         if not isinstance(x, ms.Tensor) or not isinstance(y, ms.Tensor) or x.ndim != 2 or y.ndim != 1:
             fail("value_and_grad is called as value_and_grad(x, y), with the two tensors of a micro-batch.")
         self.sizes.append(x.shape[0])
@@ -555,7 +714,12 @@ def accumulated(accumulate, batches):
     """(gradients as one vector, loss, the Counted function)."""
     counted = Counted()
     pairs = [(ms.Tensor(x.numpy()), ms.Tensor(y.numpy().astype(np.int32))) for x, y in batches]
-    got = accumulate(counted, pairs)
+    try:
+        got = accumulate(counted, pairs)
+    except TypeError as error:
+        if "'tuple' and" in str(error):
+            fail("a tuple is divided or added as if it were a tensor: value_and_grad gives (loss, gradients), the loss first, and the gradients are a tuple of tensors.", example=str(error), look="what you call loss and what you call grads")
+        raise
     for grads, before in counted.given:
         if not all(np.array_equal(g.asnumpy(), b) for g, b in zip(grads, before)):
             fail("the gradients of a micro-batch are changed in place: add them up in new tensors.", look="assignments into slices, and ops.assign")
@@ -564,11 +728,17 @@ def accumulated(accumulate, batches):
     if not isinstance(got, (tuple, list)) or len(got) != 2:
         fail("a pair is meant, (mean loss, gradients), as value_and_grad gives it." + (" Nothing is kept in .grad here: the sums have to come back." if isinstance(got, (ms.Tensor, float)) else ""))
     loss, grads = got
+    if isinstance(loss, (tuple, list)) and len(loss) == len(pairs) and all(isinstance(one, ms.Tensor) and one.size == 1 for one in loss):
+        fail("the losses of all micro-batches come back in a list; their mean is meant, one tensor of shape ().")
     if isinstance(loss, (tuple, list)):
         fail("the pair is the wrong way round: the loss first, then the gradients, as value_and_grad gives them.")
-    if grads is None or isinstance(grads, ms.Tensor) or len(grads) != 4:
-        fail(f"the gradients should be a tuple with one tensor for each parameter, 4 here, and are {'None' if grads is None else f'a {type(grads).__name__} of {len(grads)}'}.")
-    want = [p.shape for p in counted.model.parameters()]
+    if not isinstance(grads, (tuple, list)) or len(grads) != 4:
+        size = f" of {len(grads)}" if isinstance(grads, (tuple, list)) else ""
+        joined = " A sum of tuples or lists joins them: add entry by entry." if size and len(grads) == 4 * len(pairs) else ""
+        fail(f"the gradients should be a tuple with one tensor for each parameter, 4 here, and are {'None' if grads is None else f'a {type(grads).__name__}{size}'}.{joined}")
+    want = [tuple(p.shape) for p in counted.model.parameters()]
+    if all(isinstance(g, ms.Tensor) for g in grads) and [tuple(g.shape) for g in grads] == want[::-1] != want:
+        fail("the gradients come back in reverse order; their order is that of the parameters.")
     for i, (g, shape) in enumerate(zip(grads, want)):
         is_tensor(g, shape, ms.float32, name=f"the gradient {i}")
     return ms.Tensor(flat([g.asnumpy() for g in grads])), loss, counted
@@ -577,6 +747,13 @@ def accumulated(accumulate, batches):
 def gradient_of(batches):
     vector, loss = in_pytorch.gradients_of(batches)
     return vector.numpy(), loss
+
+
+def pairwise(each):
+    mean = each[0]
+    for g in each[1:]:
+        mean = (mean + g) / 2
+    return mean
 
 
 @checks(ACCUMULATE, "the gradient of the big batch")
@@ -606,6 +783,9 @@ def accumulate_gradient(accumulate):
             ("the last micro-batch is dropped.", sum(each[:-1]) / (n - 1)),
             ("the sum so far is divided again at each micro-batch.", halving),
             ("the sign is wrong.", -want),
+            ("the gradients are divided by 2 whatever the number of micro-batches is.", want * n / 2),
+            ("sum and new gradient are averaged at each step: late micro-batches then count more than early ones.", pairwise(each)),
+            ("the largest of each entry is taken; the mean is meant.", np.max(each, axis=0)),
             ("the first micro-batch is not divided, and the others are.", want + each[0] * (1 - 1 / n)),
             ("each is divided by its own place in the list; by the number of all is meant.", sum(g / (i + 1) for i, g in enumerate(each))),
         ], look="what else changes the sums in the loop: clipping comes after it, when the gradient is whole")
@@ -621,7 +801,7 @@ def accumulate_loss(accumulate):
     if not isinstance(loss, ms.Tensor):
         fail("the loss is a Python number; keep it a tensor: a number waits for the device, and cannot be made inside a graph.", look=".asnumpy(), float(...) and .item()")
     if loss.shape not in ((), (1,)):
-        fail(f"the loss has shape {tuple(loss.shape)}, expected ().")
+        fail(f"the loss has shape {tuple(loss.shape)}, expected (): the mean over the micro-batches.")
     want, each = gradient_of(batches)[1], [gradient_of([pair])[1] for pair in batches]
     close(loss.reshape(()), np.float32(want), 1e-5, name="the loss", known=[
         ("the loss of the last micro-batch is returned; the mean over all is meant.", each[-1]),
@@ -675,7 +855,9 @@ def accumulate_in_graph(accumulate):
         return loss, grads[0]
 
     arrays = [rand(5, 4, seed=61), rand(5, 3, seed=62), rand(5, 4, seed=63), rand(5, 3, seed=64)]
-    loss, grad = in_graph(run)(*[ms.Tensor(a) for a in arrays])
+    compiled = in_graph(run, accumulate)
+    compiled(*[ms.Tensor(a) for a in arrays])
+    loss, grad = compiled(*[ms.Tensor(a) for a in arrays])
     weight = torch.from_numpy(rand(4, 3, seed=60)).requires_grad_()
     x, y = (torch.from_numpy(np.concatenate(parts)) for parts in (arrays[::2], arrays[1::2]))
     want = ((x @ weight - y) ** 2).mean()

@@ -118,6 +118,21 @@ class AttentionLost(Parts):
         return x + self.mlp(self.ln_2(h))
 
 
+@wrong(BLOCK, "add_ gives the right value and leaves x as it was")
+class AddsInPlace(Parts):
+    def construct(self, x):
+        x.add_(self.attn(self.ln_1(x)))
+        x.add_(self.mlp(self.ln_2(x)))
+        return x
+
+
+@wrong(BLOCK, "ln_2 has a larger eps than GPT-2")
+class OneEps(Parts):
+    def __init__(self, config):
+        super().__init__(config)
+        self.ln_2 = LayerNorm(config.n_embd, 1e-3)
+
+
 @wrong(BLOCK, "a smaller eps than GPT-2")
 class FrameworkEps(Parts):
     def __init__(self, config):
@@ -620,6 +635,23 @@ class NoLastNorm(Good):
         self.refuse(idx.shape[1])
         logits = self.head(self.run(self.embed(idx)))
         return logits, None if targets is None else self.loss(logits, targets, idx)
+
+
+@wrong(MODEL, "ln_f stands behind every block, and once more at the end")
+class NormBehindEveryBlock(Good):
+    def run(self, x):
+        for block in self.h:
+            x = self.ln_f(block(x))
+        return x
+
+
+@wrong(MODEL, "ask whether the targets are there")
+class AsksTheTensor(Good):
+    def construct(self, idx, targets=None):
+        logits, _ = super().construct(idx)
+        if targets:
+            return logits, self.loss(logits, targets, idx)
+        return logits, None
 
 
 @wrong(MODEL, "the positions are looked up by token id")

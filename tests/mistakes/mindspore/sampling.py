@@ -140,6 +140,41 @@ def stops_at_token_three(model, idx, max_new_tokens, temperature=1.0, top_k=None
     return got
 
 
+@wrong(SAMPLE, "the arguments stand in another order")
+def top_p_before_top_k(model, idx, max_new_tokens, temperature=1.0, top_p=None, top_k=None, generator=None, cache=None):
+    return loop()(model, idx, max_new_tokens, temperature, top_k, top_p, generator, cache)
+
+
+@wrong(SAMPLE, "top_k has the default 50")
+def fifty_by_default(model, idx, max_new_tokens, temperature=1.0, top_k=50, top_p=None, generator=None, cache=None):
+    return loop()(model, idx, max_new_tokens, temperature, top_k, top_p, generator, cache)
+
+
+@wrong(SAMPLE, "it is reset before the first step, not after the last")
+def resets_at_the_end(model, idx, max_new_tokens, temperature=1.0, top_k=None, top_p=None, generator=None, cache=None):
+    got = loop(before=lambda model, cache: None)(model, idx, max_new_tokens, temperature, top_k, top_p, generator, cache)
+    if cache is not None:
+        cache.reset()
+    return got
+
+
+def given_up(model, idx, max_new_tokens, temperature=1.0, top_k=None, top_p=None, generator=None, cache=None):
+    first = loop()(model, idx, min(max_new_tokens, 1), temperature, top_k, top_p, generator, cache)
+    return loop()(model, first, max_new_tokens - 1, temperature, top_k, top_p, generator) if max_new_tokens else first
+
+
+variant(SAMPLE, "the cache is given up on the way", "cache_for_the_prompt_only", given_up)
+
+
+@wrong(SAMPLE, "runs in training mode")
+def sets_the_attribute(model, idx, max_new_tokens, temperature=1.0, top_k=None, top_p=None, generator=None, cache=None):
+    """model.training = False reaches one Cell; set_train reaches all below it."""
+    was, model.training = model.training, False
+    got = loop(modes=False)(model, idx, max_new_tokens, temperature, top_k, top_p, generator, cache)
+    model.training = was
+    return got
+
+
 right(SAMPLE)(loop())
 
 
@@ -398,6 +433,43 @@ class MergedByReshape(Base):
 class NoLnF(Base):
     def head(self, x):
         return ops.matmul(x, self.model.wte.weight.swapaxes(0, 1))
+
+
+@wrong(CACHE, "the logits are softmaxed")
+class Softmaxed(Base):
+    def head(self, x):
+        return ops.softmax(super().head(x), -1)
+
+
+@wrong(CACHE, "the first block is run in the place of every block")
+class OneBlockForAll(Base):
+    def forward(self, idx):
+        self.room(idx.shape[1])
+        x = self.embed(idx)
+        for layer in range(len(self.model.h)):
+            x = self.block(layer, self.model.h[0], x)
+        self.length += idx.shape[1]
+        return self.head(x)
+
+
+@wrong(CACHE, "whether the mask is turned round")
+class MaskTurnedRound(Base):
+    def mask(self, n_query, n_key):
+        mask = super().mask(n_query, n_key)
+        return ops.logical_not(mask) if n_query > 1 else mask
+
+
+@wrong(CACHE, "the mask lets queries look ahead")
+class WholeBuffer(Base):
+    """A buffer of n_ctx positions, handed on with its empty end, which the mask does not know of."""
+
+    def append(self, layer, k, v):
+        B, H, T, D = k.shape
+        if self.keys[layer] is None:
+            self.keys[layer], self.values[layer] = (np.zeros((B, H, self.model.config.n_ctx, D), np.float32) for _ in "kv")
+        self.keys[layer][:, :, self.length : self.length + T] = k.asnumpy()
+        self.values[layer][:, :, self.length : self.length + T] = v.asnumpy()
+        return ms.Tensor(self.keys[layer]), ms.Tensor(self.values[layer])
 
 
 @wrong(CACHE, "the head is missing")

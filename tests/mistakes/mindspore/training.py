@@ -133,7 +133,7 @@ class EpsInside(Base):
         return m / (1 - self.beta1**t) / ops.sqrt(v / (1 - self.beta2**t) + self.eps)
 
 
-@wrong(ADAMW, "eps is 1e-6")
+@wrong(ADAMW, "the argument eps has no effect")
 class EpsOfMindSpore(Base):
     def change(self, m, v, t):
         return m / (1 - self.beta1**t) / (ops.sqrt(v / (1 - self.beta2**t)) + 1e-6)
@@ -371,6 +371,84 @@ class ScalesTheGradients(Base):
         return g
 
 
+@wrong(ADAMW, "dtype Int32; a Parameter of shape () and float32 is meant")
+class CountsInInt32(Base):
+    """load_checkpoint assigns a float32, and ops.assign converts nothing."""
+
+    def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01):
+        super().__init__(params, lr, betas, eps, weight_decay)
+        self.t = ms.Parameter(ms.Tensor(0, ms.int32), name="t", requires_grad=False)
+
+    def change(self, m, v, t):
+        return super().change(m, v, t.astype(ms.float32))
+
+
+@wrong(ADAMW, "step returns nothing")
+class ReturnForgotten(Base):
+    def step(self, grads):
+        super().step(grads)
+
+
+@wrong(ADAMW, "has no .grad to read them from")
+class ReadsDotGrad(Base):
+    def step(self):
+        return super().step([p.grad for p in self.params])
+
+
+@wrong(ADAMW, "gradients come in the order of the parameters")
+class GradientsBackwards(Base):
+    def step(self, grads):
+        return super().step(grads[::-1])
+
+
+@wrong(ADAMW, "the arguments stand in another order")
+class EpsBeforeBetas(Base):
+    def __init__(self, params, lr=1e-3, eps=1e-8, betas=(0.9, 0.999), weight_decay=0.01):
+        super().__init__(params, lr, betas, eps, weight_decay)
+
+
+@wrong(ADAMW, "the argument betas has no effect")
+class BetasWrittenDown(Base):
+    def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01):
+        super().__init__(params, lr, (0.9, 0.999), eps, weight_decay)
+
+
+@wrong(ADAMW, "that is AMSGrad")
+class NeverForgets(Base):
+    def square(self, i, g):
+        return ops.assign(self.v[i], ops.maximum(self.v[i], self.beta2 * self.v[i] + (1 - self.beta2) * g * g))
+
+
+@wrong(ADAMW, "m holds the sum without the factor 1 - beta1")
+class FactorLater(Base):
+    """The step is right, and a checkpoint would not be."""
+
+    def mean(self, i, g):
+        return ops.assign(self.m[i], self.beta1 * self.m[i] + g) * (1 - self.beta1)
+
+
+@wrong(ADAMW, "the decay goes on with the rate of the start")
+class DecayComputedOnce(Base):
+    def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01):
+        super().__init__(params, lr, betas, eps, weight_decay)
+        self.keep = [1 - lr * share for share in self.decay]
+
+    def decayed(self, i, p):
+        return p * self.keep[i]
+
+
+@wrong(ADAMW, "set_lr gives the name lr to a Python number")
+class RateGivenTheName(Base):
+    def set_lr(self, lr):
+        self.lr = lr
+
+
+@wrong(ADAMW, "hands numbers to Python")
+class ThroughNumPy(Base):
+    def write(self, i, value):
+        ops.assign(self.params[i], ms.Tensor(value.asnumpy()))
+
+
 right(ADAMW)(Base)
 
 
@@ -398,17 +476,26 @@ class ByAssignSub(Base):
 
 @right(ADAMW)
 class StateOneByOne(Base):
-    """Names by hand, t as an int32, lists of Parameters made a ParameterTuple."""
+    """Names by hand, lists of Parameters made a ParameterTuple, lr and t from Python numbers."""
 
     def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01):
         params = list(params)
         super().__init__(params, lr, betas, eps, weight_decay)
         self.m = ms.ParameterTuple([ms.Parameter(np.zeros(p.shape, np.float32), name=f"m.{p.name}") for p in params])
-        self.t = ms.Parameter(ms.Tensor(0, ms.int32), name="t", requires_grad=False)
+        self.lr = ms.Parameter(lr, name="lr", requires_grad=False)
+        self.t = ms.Parameter(0.0, name="t", requires_grad=False)
 
-    def change(self, m, v, t):
-        t = t.astype(ms.float32)
-        return m / (1 - self.beta1**t) / (ops.sqrt(v / (1 - self.beta2**t)) + self.eps)
+    def set_lr(self, lr):
+        ops.assign(self.lr, lr)
+
+
+@right(ADAMW)
+class CountsBySetattr(Base):
+    """self.t = ... on a Cell writes into the Parameter t, in both modes."""
+
+    def count(self):
+        self.t = self.t + 1
+        return self.t
 
 
 @right(ADAMW)
@@ -539,6 +626,36 @@ def clip_into_the_given(grads, max_norm):
     for g in grads:
         g[:] = g * ops.minimum(max_norm / (norm + 1e-6), 1.0)
     return grads, norm
+
+
+@wrong(CLIP, "1e-6 is added to the fraction")
+def clip_without_brackets(grads, max_norm):
+    norm = norm_of(grads)
+    return scaled(grads, ops.minimum(max_norm / norm + 1e-6, 1.0)), norm
+
+
+@wrong(CLIP, "averaged, not summed")
+def clip_by_means(grads, max_norm):
+    norm = ops.sqrt(ops.stack([(g * g).mean() for g in grads]).sum())
+    return scaled(grads, ops.minimum(max_norm / (norm + 1e-6), 1.0)), norm
+
+
+@wrong(CLIP, "a small number stands below the root")
+def clip_with_eps_in_the_root(grads, max_norm):
+    norm = ops.sqrt(ops.stack([(g * g).sum() for g in grads]).sum() + 1e-6)
+    return scaled(grads, ops.minimum(max_norm / (norm + 1e-6), 1.0)), norm
+
+
+@wrong(CLIP, "the arguments are the wrong way round")
+def clip_arguments_turned(max_norm, grads):
+    return grads, norm_of(grads)
+
+
+@wrong(CLIP, "asnumpy()")
+def clip_decides_in_python(grads, max_norm):
+    norm = norm_of(grads)
+    scale = max_norm / float(norm.asnumpy()) if float(norm.asnumpy()) > max_norm else 1.0
+    return scaled(grads, scale), norm
 
 
 @right(CLIP)
@@ -696,6 +813,54 @@ def pair_turned(value_and_grad, batches):
 @wrong(ACCUMULATE, "a pair is meant")
 def loss_alone(value_and_grad, batches):
     return summed(value_and_grad, batches)[0]
+
+
+@wrong(ACCUMULATE, "A sum of tuples or lists joins them")
+def joins_tuples(value_and_grad, batches):
+    total, sums = 0.0, ()
+    for x, y in batches:
+        loss, grads = value_and_grad(x, y)
+        total = total + loss / len(batches)
+        sums = sums + tuple([g / len(batches) for g in grads])
+    return total, sums
+
+
+@wrong(ACCUMULATE, "only the first micro-batch counts")
+def adds_in_place(value_and_grad, batches):
+    total, sums = 0.0, None
+    for x, y in batches:
+        loss, grads = value_and_grad(x, y)
+        total = total + loss / len(batches)
+        if sums is None:
+            sums = [g / len(batches) for g in grads]
+        else:
+            for s, g in zip(sums, grads):
+                s += g / len(batches)
+    return total, sums
+
+
+@wrong(ACCUMULATE, "averaged at each step")
+def mean_of_two(value_and_grad, batches):
+    total, sums = 0.0, None
+    for x, y in batches:
+        loss, grads = value_and_grad(x, y)
+        total = total + loss / len(batches)
+        sums = grads if sums is None else [(s + g) / 2 for s, g in zip(sums, grads)]
+    return total, sums
+
+
+@wrong(ACCUMULATE, "the loss first, and the gradients are a tuple")
+def result_turned(value_and_grad, batches):
+    total = 0.0
+    for x, y in batches:
+        grads, loss = value_and_grad(x, y)
+        total = total + loss / len(batches)
+    return total, grads
+
+
+@wrong(ACCUMULATE, "the losses of all micro-batches come back in a list")
+def list_of_losses(value_and_grad, batches):
+    return [value_and_grad(x, y)[0] for x, y in batches], summed(value_and_grad, batches)[1]
 
 
 KEPT = []

@@ -1,0 +1,3 @@
+"""Mutants of solutions/mindspore/precision.py that compute the same."""
+
+EQUIVALENT = {}

@@ -1,0 +1,3 @@
+"""Mutants of solutions/pytorch/rope.py that compute the same."""
+
+EQUIVALENT = {}
