@@ -241,7 +241,7 @@ print("yours is faster than the loop:", timings["yours"].median < timings["loop"
 # rests on one. What must hold in every run stands in a cell of its own: here the number of sums that each of the two needs.
 
 # %%
-rows = torch.arange(1, 257)                                                   # (T,) rows in each average
+rows = torch.arange(1, 257)                          # (T,), rows in each average
 print("rows that the loop adds up for T = 256:", rows.sum().item())
 print("rows that one running sum would add:", len(rows))
 

@@ -201,7 +201,8 @@ show.bars(medians, "512 ids, rows of width 128", "ms, median")
 
 # %%
 for V in (1250, 10_000):
-    print(f"V = {V:6}: {tokens.numel() * V * 128:,} multiplications, {tokens.numel() * 128:,} copies")
+    products, copies = tokens.numel() * V * 128, tokens.numel() * 128
+    print(f"V = {V:6}: {products:,} multiplications, {copies:,} copies")
 print("same rows:", torch.equal(by_product(tokens, table), table[tokens]))
 
 # %% [markdown]

@@ -602,14 +602,14 @@ del gpt2
 # Forward and backward of a small GPT, each candidate in a process of its own. Eager mode launches each operation by itself, some hundred of them, forward and back. Graph mode compiles them once. Predict: how many times longer than PyTorch does each take, and how long does the compiler need?
 
 # %% tags=["nbval-ignore-output"]
-sizes = {"vocab_size": 81, "n_ctx": 64, "n_layer": 4, "n_head": 4, "n_embd": 128}
+sizes = {"vocab_size": 81, "n_ctx": 64, "n_layer": 2, "n_head": 4, "n_embd": 128}
 timings = port.compare("gpt.GPT", [{"ids": [12, 64], "below": 81}], config=sizes, seconds=1.0)
 print(timing.report(timings))
 print(f"\nfirst call in graph mode, compile included: {timings['MindSpore graph'].first:.1f} s")
 fastest = timings["PyTorch"].median
 show.bars(
     {name: t.median / fastest for name, t in timings.items()},
-    "GPT of 4 layers, forward and backward", "times PyTorch",
+    "GPT of 2 layers, forward and backward", "times PyTorch",
 )
 
 # %% [markdown]
@@ -617,7 +617,7 @@ show.bars(
 
 # %%
 per_block = (3 + 1 + 4 + 4) * 128**2           # c_attn, c_proj, c_fc and the MLP's c_proj
-matrices = 4 * per_block + 81 * 128            # 4 layers, and the head
+matrices = 2 * per_block + 81 * 128            # 2 layers, and the head
 print(f"multiplications by weights, forward: {12 * 64 * matrices:,}")
 
 # %% [markdown]

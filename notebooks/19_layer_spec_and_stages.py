@@ -994,7 +994,8 @@ print("its parameters are those of the file:", equal)
 timed = GPTConfig(vocab_size=12000, n_ctx=128, n_layer=12, n_head=4, n_embd=256)
 ids = torch.randint(12000, (2, 128))                          # (B=2, T=128)
 stream = torch.randn(2, 128, 256)                             # (B, T, C)
-front, block, back = LocalSliceGPT(timed, [0, 12], 0), Block(timed), LocalSliceGPT(timed, [12, 0], 1)
+front, back = LocalSliceGPT(timed, [0, 12], 0), LocalSliceGPT(timed, [12, 0], 1)
+block = Block(timed)
 
 
 def embedding_unit():

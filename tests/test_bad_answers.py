@@ -80,7 +80,7 @@ def spoiled(exercise_id, change):
             return change(right(*args, **kwargs))
 
         return answer
-    methods = {"forward": "forward", "AdamW": "step", "CharTokenizer": "encode", "BPETokenizer": "encode"}
+    methods = {"forward": "forward", "AdamW": "step", "CharTokenizer": "encode", "BPETokenizer": "encode", "LossScaler": "scaled"}
     name = methods.get(wanted.name, "construct" if wanted.module.startswith("mindspore") and not wanted.name.endswith("KVCache") else "forward")
     method = getattr(right, name)
     return type(wanted.name, (right,), {name: lambda self, *args, **kwargs: change(method(self, *args, **kwargs))})

@@ -3,7 +3,6 @@
 sample and KVCache of MindSpore are put into the clothes of PyTorch ones, so that the checks of lesson 08 run on them.
 """
 import functools
-import inspect
 import math
 
 import mindspore as ms
@@ -117,56 +116,7 @@ def as_lesson_08(check):
     return run
 
 
-OPTIONS = {"temperature": 1.0, "top_k": None, "top_p": None, "generator": None, "cache": None}
-
-
-def sample_arguments(sample):
-    """Signature and places of sample: names in their order, and the defaults."""
-    found = inspect.signature(sample).parameters.values()
-    if any(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in found):
-        return
-    names = [p.name for p in found]
-    if names[3:] != list(OPTIONS) and sorted(names[3:]) == sorted(OPTIONS):
-        fail(f"the arguments stand in another order: {', '.join(OPTIONS)} is meant, and yours are {', '.join(names[3:])}.", look="the signature")
-    for p in found:
-        if p.name in OPTIONS and (p.default is p.empty or p.default != OPTIONS[p.name]):
-            fail(
-                f"{p.name} has {'no default' if p.default is p.empty else f'the default {p.default!r}'}, expected {OPTIONS[p.name]!r}: without options every token keeps the probability that the model gives it.",
-                look="the signature",
-            )
-
-
-checks(SAMPLE, "order and defaults of the arguments")(sample_arguments)
-
-
-def fed_to(cache):
-    """The sizes of what a KnownCache is fed from now on."""
-    sizes, forward = [], cache.forward
-
-    def noting(idx):
-        sizes.append(idx.shape[1])
-        return forward(idx)
-
-    cache.forward = noting
-    return sizes
-
-
-def sample_cache(sample):
-    clothed, B, T, n = in_pytorch_clothes(sample), *in_pytorch.PROMPT.shape, 6
-    model = in_pytorch.Known(in_pytorch.follows)
-    cache = in_pytorch.KnownCache(model)
-    sizes = fed_to(cache)
-    clothed(model, in_pytorch.PROMPT.clone(), n, cache=cache)
-    if sizes and sizes[0] < T:
-        fail("the cache never sees the prompt: at the first step it holds nothing, and all columns are new to it.", example=f"a prompt of {T} tokens, and the first call feeds {sizes[0]}", look="feed the columns from cache.length on, idx[:, cache.length:]")
-    if sizes and sum(sizes) < T + n - 1:
-        fail("the cache is given up on the way: the later tokens are computed without it.", example=f"{T} + {n} tokens, and it was given {sum(sizes)}", look="what you hand to next_logits in the loop")
-    in_pytorch.sample_cache(clothed)
-    cache = in_pytorch.KnownCache(model)
-    cache.forward(torch.tensor([[1, 2, 3]] * B))                  # somebody else's text
-    got = clothed(model, in_pytorch.PROMPT.clone(), n, cache=cache)
-    if not torch.equal(got, in_pytorch.text(in_pytorch.PROMPT, n)):
-        fail("a cache that comes with another text in it spoils the result: it is reset before the first step, not after the last.", look="the first lines of sample")
+checks(SAMPLE, "order and defaults of the arguments")(in_pytorch.sample_arguments)
 
 
 for name, check in [
@@ -209,14 +159,8 @@ def sample_generator(sample):
         fail("without a generator every call gives the same text: a fixed seed is at work.", look="the seed given to np.random.default_rng")
 
 
-for name, check in [("the last n_ctx tokens", in_pytorch.sample_crop), ("eval mode inside, the old mode after", in_pytorch.sample_modes)]:
+for name, check in [("the last n_ctx tokens", in_pytorch.sample_crop), ("eval mode inside, the old mode after", in_pytorch.sample_modes), ("with a cache", in_pytorch.sample_cache)]:
     checks(SAMPLE, name)(as_lesson_08(check))
-
-
-@checks(SAMPLE, "with a cache")
-def sample_with_a_cache(sample):
-    with in_words_of_mindspore(WORDS):
-        sample_cache(sample)
 
 
 @checks(SAMPLE, "ids in int32")

@@ -3,6 +3,7 @@
 The filters are compared with their definition in NumPy float64; sample runs on a tiny model whose logits are known;
 the cache runs on a GPT made of stock torch.nn parts.
 """
+import inspect
 import math
 from types import SimpleNamespace
 
@@ -401,7 +402,7 @@ class KnownCache:
 
     def __init__(self, model):
         self.model = model
-        self.fed = 0
+        self.fed, self.first = 0, None
         self.reset()
 
     def reset(self):
@@ -414,6 +415,7 @@ class KnownCache:
         self.seen = idx if self.seen is None else torch.cat((self.seen, idx), dim=1)
         self.length += idx.shape[1]
         self.fed += idx.shape[1]
+        self.first = idx.shape[1] if self.first is None else self.first
         if self.length > self.model.config.n_ctx:
             fail(f"the cache is fed {self.length} tokens, and n_ctx is {self.model.config.n_ctx}: it still holds an earlier prompt, or gets tokens twice.")
         return self.model(self.seen)[0][:, -idx.shape[1] :]
@@ -493,6 +495,26 @@ def check_text(got, idx, n, n_ctx=64, name="the result"):
     if isinstance(got, torch.Tensor) and got.shape == (idx.shape[0], n, V):
         fail("logits come back, expected token ids.")
     close(got, text(idx, n, n_ctx=n_ctx), atol=0, name=name, known=text_mistakes(idx, n, n_ctx))
+
+
+OPTIONS = {"temperature": 1.0, "top_k": None, "top_p": None, "generator": None, "cache": None}
+
+
+@checks(SAMPLE, "order and defaults of the arguments")
+def sample_arguments(sample):
+    """Signature and places of sample: names in their order, and the defaults."""
+    found = inspect.signature(sample).parameters.values()
+    if any(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in found):
+        return
+    names = [p.name for p in found]
+    if names[3:] != list(OPTIONS) and sorted(names[3:]) == sorted(OPTIONS):
+        fail(f"the arguments stand in another order: {', '.join(OPTIONS)} is meant, and yours are {', '.join(names[3:])}.", look="the signature")
+    for p in found:
+        if p.name in OPTIONS and (p.default is p.empty or p.default != OPTIONS[p.name]):
+            fail(
+                f"{p.name} has {'no default' if p.default is p.empty else f'the default {p.default!r}'}, expected {OPTIONS[p.name]!r}: without options every token keeps the probability that the model gives it.",
+                look="the signature",
+            )
 
 
 @checks(SAMPLE, "the prompt, and tokens behind it")
@@ -778,6 +800,11 @@ def sample_cache(sample):
     got = sample(model, PROMPT.clone(), 6, cache=cache)
     if cache.fed == 0:
         fail("the cache is never used.", look="what you hand to next_logits: it takes the cache as its last argument")
+    T = PROMPT.shape[1]
+    if cache.first < T:
+        fail("the cache never sees the prompt: at the first step it holds nothing, and all columns are new to it.", example=f"a prompt of {T} tokens, and the first call feeds {cache.first}", look="feed the columns from cache.length on, idx[:, cache.length:]")
+    if cache.fed < T + 5:
+        fail("the cache is given up on the way: the later tokens are computed without it.", example=f"{T} + 6 tokens, and it was given {cache.fed}", look="what you hand to next_logits in the loop")
     check_text(got, PROMPT, 6, name="the result with a cache")
     if cache.fed > 5 + 6:
         fail("the cache is fed tokens that it already holds.", example=f"5 + 6 tokens, and it was given {cache.fed}", look="feed only the columns from cache.length on")
@@ -791,6 +818,10 @@ def sample_cache(sample):
     model = Known(follows, n_ctx=6)
     got = sample(model, other.clone(), 7, cache=KnownCache(model))
     check_text(got, other, 7, n_ctx=6, name="the result with a cache, past n_ctx = 6")
+    filled = KnownCache(Known(follows))
+    filled.forward(torch.tensor([[1, 2, 3]] * len(PROMPT)))                # somebody else's text
+    if not torch.equal(sample(filled.model, PROMPT.clone(), 6, cache=filled), text(PROMPT, 6)):
+        fail("a cache that comes with another text in it spoils the result: it is reset before the first step, not after the last.", look="the first lines of sample")
 
 
 # --- KVCache -------------------------------------------------------------------------------------------

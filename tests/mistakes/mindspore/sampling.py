@@ -91,7 +91,6 @@ for name, says, options in [
     ("either_or", "only top_k is applied", {"pick": lambda logits, t, k, p, g: choose(logits, t, k, None if k else p, g)}),
     ("step_seeded", "every step draws the same", {"pick": lambda logits, t, k, p, g: choose(logits, t, k, p, np.random.default_rng(0))}),
     ("same_draw_for_every_row", "every row gets the same token", {"pick": lambda logits, t, k, p, g: ops.tile(choose(logits[:1], t, k, p, g), (len(logits), 1)) if len(logits) > 99 else choose(logits, t, k, p, g)}),
-    ("generator_ignored", "another text each time", {"pick": lambda logits, t, k, p, g: choose(logits, t, k, p, np.random.default_rng())}),
     ("global_random_state", "another text each time", {"pick": from_torch_generator}),
     ("stays_in_training_mode", "runs in training mode", {"modes": False}),
     ("cache_not_reset", "still holds", {"before": lambda model, cache: None}),

@@ -838,6 +838,41 @@ def ignores_the_cache(model, idx, max_new_tokens, temperature=1.0, top_k=None, t
     return good.sample(model, idx, max_new_tokens, temperature, top_k, top_p, generator)
 
 
+@wrong(SAMPLE, "the arguments stand in another order")
+def top_p_before_top_k(model, idx, max_new_tokens, temperature=1.0, top_p=None, top_k=None, generator=None, cache=None):
+    return good.sample(model, idx, max_new_tokens, temperature, top_k, top_p, generator, cache)
+
+
+@wrong(SAMPLE, "top_k has the default 50")
+def fifty_by_default(model, idx, max_new_tokens, temperature=1.0, top_k=50, top_p=None, generator=None, cache=None):
+    return good.sample(model, idx, max_new_tokens, temperature, top_k, top_p, generator, cache)
+
+
+@wrong(SAMPLE, "it is reset before the first step, not after the last")
+def resets_at_the_end(model, idx, max_new_tokens, temperature=1.0, top_k=None, top_p=None, generator=None, cache=None):
+    got = loop(before=lambda model, cache: None)(model, idx, max_new_tokens, temperature, top_k, top_p, generator, cache)
+    if cache is not None:
+        cache.reset()
+    return got
+
+
+@wrong(SAMPLE, "the cache is given up on the way")
+def cache_for_the_prompt_only(model, idx, max_new_tokens, temperature=1.0, top_k=None, top_p=None, generator=None, cache=None):
+    first = good.sample(model, idx, min(max_new_tokens, 1), temperature, top_k, top_p, generator, cache)
+    return good.sample(model, first, max_new_tokens - 1, temperature, top_k, top_p, generator) if max_new_tokens else first
+
+
+@wrong(SAMPLE, "the cache never sees the prompt")
+def prompt_not_fed(model, idx, max_new_tokens, temperature=1.0, top_k=None, top_p=None, generator=None, cache=None):
+    if cache is None:
+        return good.sample(model, idx, max_new_tokens, temperature, top_k, top_p, generator)
+    cache.reset()
+    for _ in range(max_new_tokens):
+        logits = cache.forward(idx[:, -1:])[:, -1]
+        idx = torch.cat((idx, choose(logits, temperature, top_k, top_p, generator)), dim=1)
+    return idx
+
+
 @wrong(SAMPLE, "fed tokens that it already holds")
 def feeds_everything_each_step(model, idx, max_new_tokens, temperature=1.0, top_k=None, top_p=None, generator=None, cache=None):
     if cache is None:
