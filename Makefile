@@ -1,6 +1,6 @@
 PYTHON ?= $(shell for p in python3.11 python3.12 python3 python; do $$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))' 2>/dev/null && echo $$p && exit; done; echo python3)
 VENV ?= .venv
-JOBS ?= 0
+JOBS ?= 2
 
 .PHONY: help lab test notebooks bench
 
@@ -9,7 +9,7 @@ help:
 	@echo "make test       make the environment, run every check and every notebook"
 	@echo "make notebooks  write notebooks/*.ipynb from notebooks/*.py (for authors)"
 	@echo "make bench      the course's GPT beside one from stock parts, and its port beside it"
-	@echo "Settings: PYTHON=python3.12  VENV=.venv  JOBS=2 (test processes)  TORCH_INDEX=address of PyTorch's wheels"
+	@echo "Settings: PYTHON=python3.12  VENV=.venv  JOBS=0 (test processes, 0: one)  TORCH_INDEX=address of PyTorch's wheels"
 
 lab:
 	@$(PYTHON) tools/install.py --venv $(VENV)

@@ -1,13 +1,16 @@
 """The fast layers against the readable ones, the wait that sleeps, and what is said when MindSpore cannot be used."""
+import os
+import subprocess
 import sys
 import time
 from importlib import metadata
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from course import device, train
+from course import device, registry, train
 from course.waiting import Fetch
 
 CONFIG = SimpleNamespace(vocab_size=23, n_ctx=16, n_layer=2, n_head=4, n_embd=32)
@@ -40,6 +43,57 @@ def test_fast_gpt_and_adamw_equal_the_readable_ones():
     assert np.abs(np.array(losses[0]) - np.array(losses[1])).max() < 1e-5
     for p, q in zip(models[0].trainable_params(), models[1].trainable_params()):
         assert np.abs(p.asnumpy() - q.asnumpy()).max() < 1e-4, p.name
+
+
+FUSED = """
+import sys
+from types import SimpleNamespace
+
+import mindspore as ms
+import numpy as np
+
+sys.path.insert(0, sys.argv[1])
+from solutions.mindspore import fast
+
+ms.set_context(enable_graph_kernel=True)
+given = dict(np.load("start.npz"))
+idx, targets = ms.Tensor(given.pop("idx")), ms.Tensor(given.pop("targets"))
+model = fast.GPT(SimpleNamespace(vocab_size=23, n_ctx=16, n_layer=2, n_head=4, n_embd=32))
+for p in model.trainable_params():
+    p.set_data(ms.Tensor(given[p.name]))
+
+
+def loss_of(idx, targets):
+    return model(idx, targets)[1]
+
+
+loss, grads = ms.jit(ms.value_and_grad(loss_of, None, model.trainable_params()))(idx, targets)
+np.savez("found.npz", loss=loss.asnumpy(), **{p.name: g.asnumpy() for p, g in zip(model.trainable_params(), grads)})
+"""
+
+
+def test_every_gradient_is_right_under_fusion(tmp_path):
+    """Losses would not tell: fusion can spoil the gradient of one parameter without a word (lesson 17)."""
+    import torch
+
+    from solutions.pytorch.gpt import GPT
+
+    torch.manual_seed(0)
+    model = GPT(CONFIG)
+    for p in model.parameters():
+        torch.nn.init.normal_(p, std=0.1)
+    idx, targets = torch.randint(23, (2, 3, 16))
+    model(idx, targets)[1].backward()
+    start = {name: p.detach().numpy() for name, p in model.named_parameters()}
+    np.savez(tmp_path / "start.npz", idx=idx.int().numpy(), targets=targets.int().numpy(), **start)
+    (tmp_path / "fused.py").write_text(FUSED)
+    environment = {**os.environ, "GLOG_v": "4", "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    done = subprocess.run([sys.executable, "fused.py", str(registry.ROOT)], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    found = np.load(tmp_path / "found.npz")
+    for name, p in model.named_parameters():
+        off = np.abs(found[name] - p.grad.numpy()).max() / p.grad.abs().max().item()
+        assert off < 1e-4, name
 
 
 class Late:
