@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from course import device, registry
+from course.device import drain
 
 COUNTS = {"A": 45, "B": 44, "C": 26, "D": 27, "X": 8}   # claims of each article, and of the articles against each other
 VERDICTS = ["true", "false", "depends", "needs an Ascend", "cannot be checked"]
@@ -135,22 +136,6 @@ def refuses(function, *args):
     finally:
         drain()
     return ""
-
-
-def drain():
-    """Let errors come up that MindSpore still holds back: they would be told again at the next calls, which are right."""
-    import mindspore as ms
-    import numpy as np
-
-    quiet = 0
-    for _ in range(50):
-        try:
-            (ms.Tensor(np.ones(1, np.float32)) + 1).asnumpy()
-            quiet += 1
-        except Exception:
-            quiet = 0
-        if quiet == 3:
-            return
 
 
 def graph_operators(function, *args):

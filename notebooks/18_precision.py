@@ -184,7 +184,8 @@ for C in (32, 768):
     x = 0.02 * torch.randn(1000, C) + 0.02 * torch.randn(1000, C)   # (1000, C)
     cubes = (x.var(dim=-1, unbiased=False) + 1e-5) ** -1.5
     beyond = (cubes > 65504).float().mean().item()
-    print(f"C = {C:3}: largest 1/σ³ {cubes.max():6.0f}, beyond float16 {beyond:.0%} of the rows")
+    largest = cubes.max().item()
+    print(f"C = {C:3}: largest 1/σ³ {largest:.1e}, beyond float16 {beyond:.0%} of the rows")
 
 # %% [markdown]
 # In the narrow model one row in five cannot be differentiated in float16. At 768 wide the rows are more alike and stay below the

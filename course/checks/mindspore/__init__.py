@@ -12,6 +12,7 @@ import numpy as np
 from mindspore import nn
 
 from course.checks import Mismatch, argument_names, fail
+from course.device import drain
 
 with contextlib.suppress(RuntimeError):                       # it can be set once in a process
     ms.device_context.cpu.op_tuning.threads_num(1)            # by default 25 threads meet over tensors of a few numbers
@@ -32,22 +33,6 @@ def isolated():
         drain()
         np.random.set_state(state)
         ms.set_context(mode=mode)
-
-
-def drain():
-    """Let errors come up that MindSpore still holds back: a failed operation can be told again at the next one, which is right.
-
-    One quiet operation is not enough (the error is told up to four times), three in a row are; launch_blocking does not help.
-    """
-    quiet = 0
-    for _ in range(50):
-        try:
-            (ms.Tensor(np.ones(1, np.float32)) + 1).asnumpy()
-            quiet += 1
-        except Exception:
-            quiet = 0
-        if quiet == 3:
-            return
 
 
 def rand(*shape, seed=0, scale=1.0):
