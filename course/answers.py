@@ -135,8 +135,6 @@ def needs(source, namespace, references, known):
             imports.append(plain if value.__name__ == name else f"{plain} as {name}")
         elif is_literal(value):
             helpers.append(f"{name} = {value!r}")
-        elif getattr(types, name, None) is value:
-            imports.append(f"from types import {name}")           # FunctionType calls itself function, of builtins
         elif home_of(value, name):
             imports.append("from {} import {} as {}".format(*home_of(value, name), name))
         else:

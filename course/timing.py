@@ -6,14 +6,8 @@ from dataclasses import dataclass
 from course.device import banner
 
 
-@dataclass
-class Timing:
-    """Seconds of one candidate: every repeat, and the first call apart."""
-
-    name: str
-    first: float
-    seconds: list
-    banner: str = ""   # of the process it was measured in, where that is another one
+class Repeats:
+    """Something with a list `seconds`, one number for each repeat."""
 
     @property
     def median(self):
@@ -23,6 +17,16 @@ class Timing:
     def quartiles(self):
         low, _, high = statistics.quantiles(self.seconds, n=4)
         return low, high
+
+
+@dataclass
+class Timing(Repeats):
+    """Seconds of one candidate: every repeat, and the first call apart."""
+
+    name: str
+    first: float
+    seconds: list
+    banner: str = ""   # of the process it was measured in, where that is another one
 
 
 def measure(candidates, seconds=2.0, warmup=2, least=5, most=200, wait=None):

@@ -6,7 +6,6 @@ import json
 import math
 import os
 import signal
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -17,6 +16,7 @@ from types import SimpleNamespace
 
 from course import device, registry
 from course.exercise import piece
+from course.timing import Repeats
 
 SIZES = {
     "tiny": {"n_embd": 32, "n_head": 4, "n_ctx": 16, "batch": 2, "vocab_size": 81},       # for tests: nothing but overhead
@@ -104,7 +104,7 @@ WRONG = 1e-3    # difference from PyTorch's, relative to the largest number; wha
 
 
 @dataclass
-class Measured:
+class Measured(Repeats):
     """What one candidate gave. Where it failed, `error` says why in a line and the rest is empty."""
 
     mode: str
@@ -124,15 +124,6 @@ class Measured:
     def wrong(self):
         """Whether it computes something else: no order of additions moves a number by a thousandth of the largest."""
         return self.output_gap > WRONG or self.gradient_gap > WRONG
-
-    @property
-    def median(self):
-        return statistics.median(self.seconds)
-
-    @property
-    def quartiles(self):
-        low, _, high = statistics.quantiles(self.seconds, n=4)
-        return low, high
 
 
 # --- what is asked for ---------------------------------------------------------------------------------

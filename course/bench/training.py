@@ -1,7 +1,6 @@
 """One training step in both frameworks, and the way from the port as written to the fast one: a process for each candidate."""
 import json
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -12,6 +11,7 @@ from pathlib import Path
 from course import device, registry
 from course.bench.pytorch import BATCH, MID, SMALL, VOCAB_SIZE
 from course.exercise import reference
+from course.timing import Repeats
 
 HALF = {**SMALL, "n_layer": 2}                               # what a lesson has time for
 SIZES = {"small": SMALL, "mid": MID, "half": HALF}
@@ -43,7 +43,7 @@ CANDIDATES = [
 
 
 @dataclass
-class Measured:
+class Measured(Repeats):
     """Seconds of the steady steps, seconds of the first step, and the losses of the first ten steps."""
 
     name: str
@@ -51,15 +51,6 @@ class Measured:
     first: float
     losses: list
     banner: str
-
-    @property
-    def median(self):
-        return statistics.median(self.seconds)
-
-    @property
-    def quartiles(self):
-        low, _, high = statistics.quantiles(self.seconds, n=4)
-        return low, high
 
 
 def measure(size="small", steps=20, names=None):
