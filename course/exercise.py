@@ -7,6 +7,7 @@ import sys
 from course import answers, pack, registry
 
 references = {}   # id(object) -> exercise id, for every object handed out by piece() or use_reference()
+handed_out = {}   # id(object) -> object: while it is held here, no other object gets its id
 
 
 def exercise(exercise_id):
@@ -70,19 +71,19 @@ def given(name):
 def reference(exercise_id):
     """The course's own answer. UnknownExercise and ImportError as in find() and given()."""
     registry.find(exercise_id)
-    obj = given(exercise_id)
-    references[id(obj)] = exercise_id
-    return obj
+    return hand_out(given(exercise_id), exercise_id)
 
 
 def piece(exercise_id):
     """What an earlier lesson built: the learner's own passed answer, or the reference where there is none."""
     registry.find(exercise_id)
     own = answers.load(exercise_id)
-    if own is None:
-        return reference(exercise_id)
-    references[id(own)] = exercise_id
-    return own
+    return reference(exercise_id) if own is None else hand_out(own, exercise_id)
+
+
+def hand_out(obj, exercise_id):
+    references[id(obj)], handed_out[id(obj)] = exercise_id, obj
+    return obj
 
 
 def use_reference(exercise_id):

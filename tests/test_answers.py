@@ -1,10 +1,12 @@
 """Passed answers become the learner's own package."""
 import ast
+import gc
 import linecache
 import os
 import re
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 
 import nbformat
@@ -114,6 +116,18 @@ def test_pieces_become_imports_once_they_are_passed(work):
     answers.save("pytorch.primitives.softmax", namespace["softmax"], references)
     text = (work / "my_gpt/pytorch/attention.py").read_text()
     assert "from my_gpt.pytorch.primitives import softmax" in text and "piece" not in text
+
+
+def test_a_piece_that_was_handed_out_stays_alive(work):
+    """Pieces are known by their addresses: once one is gone, any new object could be taken for it."""
+    namespace = {"__name__": "__main__"}
+    run_cell(HEAD + '@exercise("pytorch.primitives.softmax")\ndef softmax(x, dim):\n    return x.softmax(dim)\n', work / "cell.py", namespace)
+    assert answers.save("pytorch.primitives.softmax", namespace["softmax"], {})
+    handed = weakref.ref(piece("pytorch.primitives.softmax"))
+    for name in [m for m in sys.modules if m.split(".")[0] == answers.PACKAGE]:
+        del sys.modules[name]                                 # as when a new answer is saved
+    gc.collect()
+    assert handed() is not None
 
 
 def test_a_class_without_source_is_not_kept(work):
