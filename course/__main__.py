@@ -11,17 +11,24 @@ from course.parallel import launch
 from course.progress import progress
 
 
+class Defaults(argparse.ArgumentDefaultsHelpFormatter):
+    """Says the default where there is one."""
+
+    def _get_help_string(self, action):
+        return action.help if action.default is None or action.default is False else super()._get_help_string(action)
+
+
 def parser():
     top = argparse.ArgumentParser(prog="python -m course", description="GPT, twice: longer runs from the shell.")
     commands = top.add_subparsers(dest="command", required=True, metavar="command")
 
-    command = commands.add_parser("train", help="train a character GPT, with checkpoints", formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    command = commands.add_parser("train", help="train a character GPT, with checkpoints", formatter_class=Defaults)
     words = {
         "data": "shakespeare, tinyshakespeare, or the path of a UTF-8 text file",
         "steps": "updates in all", "batch_size": "windows in a batch", "n_ctx": "positions in a window",
         "n_layer": "blocks", "n_head": "heads in a block", "n_embd": "channels",
         "lr": "highest learning rate", "min_lr": "learning rate at the end", "warmup": "steps of rising learning rate",
-        "weight_decay": "decay of matrices", "clip": "largest gradient norm", "seed": "of weights and batches",
+        "weight_decay": "decay of matrices", "clip": "largest gradient norm, inf for any", "seed": "of weights and batches",
     }
     for field in fields(train.Settings):
         command.add_argument(f"--{field.name.replace('_', '-')}", type=field.type, default=field.default, help=words[field.name])
@@ -31,7 +38,7 @@ def parser():
     command.add_argument("--every", type=int, default=100, help="steps between checkpoints and validations")
     command.add_argument("--sample", type=int, default=300, help="characters to sample at the end")
 
-    command = commands.add_parser("sample", help="text from a trained model", formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    command = commands.add_parser("sample", help="text from a trained model", formatter_class=Defaults)
     command.add_argument("--out", default=None, help="folder of the checkpoint (default: train/ in your work folder)")
     command.add_argument("--prompt", help="text to go on from; without it the model starts by itself")
     command.add_argument("--tokens", type=int, default=300, help="characters to add")
@@ -45,18 +52,20 @@ def parser():
     command.add_argument("--json", metavar="FILE", help="also write the figures to this file")
     layer.add_options(command)
 
-    command = commands.add_parser("ascend", help="run the whole course on this machine and write a report; made for an Ascend")
+    about = "run the whole course on this machine and write a report; made for an Ascend"
+    command = commands.add_parser("ascend", help=about, description=f"{about[0].upper()}{about[1:]}. Stopped, it goes on where it was.")
     command.add_argument("--lessons", metavar="NN,NN", help="only these notebooks, for example 04,12; none for no notebook (default: all)")
     command.add_argument("--parts", metavar="NAME,NAME", help="only these parts before the notebooks, for example versions,parity; none for none (default: all)")
     command.add_argument("--out", default=None, help="folder of the report (default: ascend/ in your work folder)")
-    command.add_argument("--fresh", action="store_true", help="do everything again; otherwise what an earlier run did is kept")
+    command.add_argument("--fresh", action="store_true", help="do everything again; otherwise what went well in an earlier run is kept")
 
     launch.add_options(commands.add_parser("parallel", help="train on several processes of this machine (lesson 20)"))
 
     command = commands.add_parser("progress", help="what is passed and what is open")
     command.add_argument("lesson", nargs="?", help="one lesson, for example 04")
 
-    command = commands.add_parser("claims", help="run lesson 22 and print its table of claims and verdicts (half a minute)")
+    about = "run lesson 22 and print its table of claims and verdicts (half a minute)"
+    command = commands.add_parser("claims", help=about, description=f"{about[0].upper()}{about[1:]}.")
     command.add_argument("--markdown", action="store_true", help="as a Markdown table")
 
     command = commands.add_parser("verify", help="every check on your own package")
@@ -90,14 +99,19 @@ def run(options):
         settings = train.Settings(**{f.name: getattr(options, f.name) for f in fields(train.Settings)})
         if options.every < 1:
             raise train.TrainError(f"--every is {options.every} and must be at least 1.")
+        if options.sample < 0:
+            raise train.TrainError(f"--sample is {options.sample} and cannot be negative; 0 samples nothing.")
         done = train.train(settings, options.out or answers.folder() / "train", options.resume, options.every, framework=options.framework)
         if done is None:
             return 130
         if options.sample > 0:
             print(done.sample(tokens=options.sample))
     elif options.command == "sample":
-        if options.temperature < 0:
-            raise train.TrainError(f"--temperature is {options.temperature} and cannot be negative.")
+        if not options.temperature >= 0:
+            raise train.TrainError(f"--temperature is {options.temperature} and must be at least 0.")
+        if options.tokens < 1:
+            raise train.TrainError(f"--tokens is {options.tokens} and must be at least 1.")
+        train.check_seed(options.seed)
         if options.top_k < 1:
             raise train.TrainError(f"--top-k is {options.top_k} and must be at least 1.")
         if options.prompt == "":
@@ -181,6 +195,10 @@ def main():
         sys.exit(run(parser().parse_args()))
     except (train.TrainError, corpus.CorpusError, ImportError, ValueError) as error:
         sys.exit(str(error))
+    except (MemoryError, RuntimeError) as error:
+        if not isinstance(error, MemoryError) and "alloc" not in str(error):
+            raise
+        sys.exit("There is not enough memory: take a smaller model, or smaller --n-ctx and --batch-size.")
     except OSError as error:
         sys.exit(f"{error.filename or 'A file'} cannot be used: {error.strerror}.")
     except KeyboardInterrupt:

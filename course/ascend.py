@@ -17,6 +17,7 @@ from importlib import metadata
 from pathlib import Path
 
 from course import device, registry, show
+from course.timing import Operator
 
 # What belongs together. Sources: METADATA of the MindFormers wheels and MindSpore's run_check/_check_version.py.
 PAIRS = [
@@ -48,7 +49,7 @@ def profile_table(function, steps=5):
     """Where the time of function() goes, by kind of operation.
 
     Returns:
-        [(operation, calls a step, ms a step, share of the total)], the longest first. On a CPU from the profiler's
+        [timing.Operator] of one step, the longest first. On a CPU from the profiler's
         cpu_op_type_info_0.csv; on an Ascend from its op_statistic.csv, as documented (that branch was not run).
     """
     from mindspore.profiler import ProfilerActivity, profile, tensorboard_trace_handler
@@ -72,11 +73,10 @@ def profile_table(function, steps=5):
         finally:
             os.chdir(here)
     if on_ascend:
-        table = [(r["OP Type"], float(r["Count"]) / steps, float(r["Total Time(us)"]) / 1e3 / steps) for r in rows]
+        table = [Operator(r["OP Type"], float(r["Count"]) / steps, float(r["Total Time(us)"]) / 1e3 / steps) for r in rows]
     else:
-        table = [(r["op_type"], float(r["type_occurrences"]) / steps, float(r["total_compute_time"]) / steps) for r in rows]
-    total = sum(ms for _, _, ms in table) or 1.0
-    return sorted(((op, calls, ms, ms / total) for op, calls, ms in table), key=lambda row: -row[2])
+        table = [Operator(r["op_type"], float(r["type_occurrences"]) / steps, float(r["total_compute_time"]) / steps) for r in rows]
+    return sorted(table, key=lambda operator: -operator.milliseconds)
 
 
 @contextlib.contextmanager
@@ -201,7 +201,7 @@ def run(out, lessons=None, parts=None, fresh=False, say=print):
         out: folder of state and report.
         lessons: numbers of lessons, for example ["04", "12"]; None for all, [] for none.
         parts: names of the parts before the lessons; None for all, [] for none.
-        fresh: forget what an earlier run did; otherwise parts that are done are not run again.
+        fresh: forget what an earlier run did; otherwise parts that went well are not run again.
 
     Returns:
         True if no part failed. Parts that need an Ascend and found none do not count as failed.
@@ -210,7 +210,8 @@ def run(out, lessons=None, parts=None, fresh=False, say=print):
         ValueError: no such lesson or part.
     """
     os.environ.setdefault("GLOG_v", "4")                      # or MindSpore says at each probe that there is no Ascend
-    wanted = list(registry.LESSONS) if lessons is None else lessons
+    wanted = list(registry.LESSONS) if lessons is None else [f"{number.strip():0>2}" for number in lessons]
+    parts = None if parts is None else [name.strip() for name in parts]
     for number in wanted:
         if number not in registry.LESSONS:
             raise ValueError(f"There is no lesson {number!r}; the lessons are {', '.join(registry.LESSONS)}.")
@@ -223,11 +224,11 @@ def run(out, lessons=None, parts=None, fresh=False, say=print):
     out.mkdir(parents=True, exist_ok=True)
     state = {} if fresh else read_state(out / "state.json")
     key = f"{metadata.version('mindspore')} on {device.mindspore_target()}"
-    if state.get("machine") != key:
+    if state.get("machine") != key or "done" not in state:
         state = {"machine": key, "done": {}}
     for at, (name, function) in enumerate(parts.items(), 1):
-        if name in state["done"]:
-            say(f"[{at}/{len(parts)}] {name}: done before, {words(state['done'][name]['ok'])}")
+        if state["done"].get(name, {}).get("ok"):
+            say(f"[{at}/{len(parts)}] {name}: done before, {words(True)}")
             continue
         say(f"[{at}/{len(parts)}] {name} ...")
         begin = time.perf_counter()
@@ -258,9 +259,12 @@ def read_state(path):
     if not path.exists():
         return {}
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
+        state = json.loads(path.read_text(encoding="utf-8"))
+        if not all(isinstance(part, dict) for part in (state, state.get("done", {}), *state.get("done", {}).values())):
+            raise ValueError
+    except (AttributeError, ValueError):
         raise ValueError(f"{path} is damaged: delete it, or start anew with --fresh.") from None
+    return state
 
 
 def write(path, text):
@@ -414,7 +418,10 @@ def run_profiler():
 
     forward = ms.jit(forward)
     rows = profile_table(lambda: forward(ids).asnumpy())
-    lines = [f"{op:24} {calls:6.1f} calls a step  {ms_:8.3f} ms a step  {100 * share:5.1f} %" for op, calls, ms_, share in rows[:12]]
+    total = sum(o.milliseconds for o in rows)
+    lines = [
+        f"{o.name:24} {o.calls:6.1f} calls a step  {o.milliseconds:8.3f} ms a step  {o.milliseconds / total:6.1%}" for o in rows[:12]
+    ]
     if device.mindspore_target() != "Ascend":
         lines.append(f"operations on the CPU; on an Ascend: {NOT_RUN}")
     return True, lines

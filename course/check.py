@@ -111,11 +111,13 @@ def run(exercise_id, obj, only_until_first_failure=False):
         with quiet(), isolated():
             message = run_one(one, obj)
         results.append(Result(one.name, not message, message))
-        stopped = message.startswith(TOO_LONG) or (message and only_until_first_failure)
+        stopped = message.startswith((TOO_LONG, NOT_STARTED)) or (message and only_until_first_failure)
     passed = sum(r.passed for r in results)
     if passed == len(results):
         return Verdict(exercise_id, True, f"✓ {exercise_id}: {passed} of {len(results)} checks", results)
     first = next(r for r in results if not r.passed)
+    if first.message.startswith(NOT_STARTED):
+        return Verdict(exercise_id, False, f"○ {exercise_id}: {first.message}", results)
     lines = [
         f"✗ {exercise_id}: {passed} of {len(results)} checks",
         *("  " + line for line in f"{first.name}: {first.message}".split("\n")),
@@ -130,11 +132,21 @@ def not_an_answer(wanted, obj):
         return "✗", f"a class is expected here, and this is {describe_kind(obj)}."
     if kind == "function" and (inspect.isclass(obj) or not callable(obj)):
         return "✗", f"a function is expected here, and this is {describe_kind(obj)}."
-    open_parts = exercise.stubs(obj) if inspect.isfunction(obj) or inspect.isclass(obj) else []
-    if open_parts:
-        where = "" if kind == "function" else f" in {', '.join(open_parts)}"
-        return "○", f"not started: put your code in the place of raise NotImplementedError{where}."
+    if untouched(obj):
+        return "○", f"{NOT_STARTED}{where(obj)}."
     return None
+
+
+def untouched(obj):
+    """Whether no function of an answer is more than a stub; a class with some of its methods written is run."""
+    if not (inspect.isfunction(obj) or inspect.isclass(obj)):
+        return False
+    functions = [obj] if inspect.isfunction(obj) else [m for m in vars(obj).values() if inspect.isfunction(m)]
+    return bool(functions) and all(exercise.is_stub(f.__code__) for f in functions)
+
+
+def where(obj):
+    return f" in {', '.join(exercise.stubs(obj))}" if inspect.isclass(obj) else ""
 
 
 def describe_kind(obj):
@@ -148,6 +160,7 @@ def describe_kind(obj):
 
 
 TOO_LONG = "stopped after"
+NOT_STARTED = "not started: put your code in the place of raise NotImplementedError"
 
 
 def run_one(one, obj):
@@ -157,13 +170,12 @@ def run_one(one, obj):
             one.function(obj)
         return ""
     except checks.Mismatch as mismatch:
-        return str(mismatch)
+        return not_started(mismatch, obj) or str(mismatch)
     except TooLong as late:
         return f"{TOO_LONG} {one.seconds} seconds. Is there a loop that never ends?{learner_line(late, obj)}"
     except NotImplementedError as error:
-        if str(error):
-            return crashed(error, obj)
-        return f"a part is not started: it still raises NotImplementedError.{learner_line(error, obj)}"
+        left = f"a part is not started: it still raises NotImplementedError, and what stands below that never runs.{learner_line(error, obj)}"
+        return not_started(error, obj) or (crashed(error, obj) if str(error) else left)
     except SystemExit as error:
         return f"your code calls exit() or sys.exit(); an answer returns its result instead.{learner_line(error, obj)}"
     except RecursionError as error:
@@ -171,12 +183,24 @@ def run_one(one, obj):
     except MemoryError as error:
         return f"your code asks for more memory than there is.{learner_line(error, obj)}"
     except Exception as error:
-        return crashed(error, obj)
+        return not_started(error, obj) or crashed(error, obj)
+
+
+def not_started(error, obj):
+    """What to say if the error, or the one it followed, comes from an untouched function of the answer; else empty."""
+    open_parts = exercise.stubs(obj) if inspect.isclass(obj) or inspect.isfunction(obj) else {}
+    while error is not None and open_parts:
+        if isinstance(error, NotImplementedError):
+            last = [frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__)][-1:]
+            if any(last == [code] for code in open_parts.values()):
+                return f"{NOT_STARTED}{where(obj)}."
+        error = error.__cause__ or error.__context__
+    return ""
 
 
 def crashed(error, obj):
     lines = [line.strip() for line in str(error).split("\n")]
-    text = next((line for line in lines if any(c.isalpha() for c in line)), "no message")   # MindSpore begins with a rule
+    text = next((line for line in lines if any(c.isalnum() for c in line)), "no message")   # MindSpore begins with a rule
     return f"your code raises {type(error).__name__}: {text[:300]}{learner_line(error, obj)}"
 
 

@@ -74,8 +74,9 @@ class Ledger:
     def write(self, id, verdict, evidence):
         if id not in self.claims:
             raise ValueError(f"{id} is settled and was never claimed: claim({id!r}, words) comes first.")
-        if not 0 < len(evidence.split()) <= LONGEST_EVIDENCE:
-            raise ValueError(f"the evidence of {id} has {len(evidence.split())} words and needs 1 to {LONGEST_EVIDENCE}: {evidence!r}.")
+        words = len(evidence.split()) if isinstance(evidence, str) else 0
+        if not 0 < words <= LONGEST_EVIDENCE:
+            raise ValueError(f"the evidence of {id} has {words} words and needs 1 to {LONGEST_EVIDENCE}: {evidence!r}.")
         self.claims[id].verdict, self.claims[id].evidence = verdict, evidence
         apart = "  " if len(verdict) + len(evidence) < 88 else "\n    "             # a line that a notebook does not break
         print(f"{id:4}{verdict}{apart}({evidence})")

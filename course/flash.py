@@ -188,6 +188,8 @@ def sequence_lengths(q, k, layout, ends_q, ends_k):
         raise Refused("TND lays sequences end to end: actual_seq_qlen and actual_seq_kvlen must say where each ends.")
     both = []
     for name, ends, total in [("actual_seq_qlen", ends_q, len(q)), ("actual_seq_kvlen", ends_k, len(k))]:
+        if not isinstance(ends, (list, tuple)) and not hasattr(ends, "dtype"):
+            raise RefusedType(f"{name} is of type {type(ends).__name__} and must be a list, a tuple or a tensor.")
         ends = [int(e) for e in (numbers(ends) if hasattr(ends, "dtype") else ends)]
         if not ends or ends[-1] != total:
             raise Refused(f"{name} is {ends}: it holds the sums of the lengths so far, and the last must be {total}.")

@@ -16,10 +16,13 @@ def carry(torch_model, mindspore_model, rename=None):
             a model of MindSpore's own cells.
 
     Raises:
-        ParityError: a tensor is missing, one is too many, or a shape differs; the message names it.
+        ParityError: a tensor is missing, one is too many, or a shape differs; the message names it. Or the arguments
+            are not a PyTorch module and a MindSpore cell, in this order.
     """
     import mindspore as ms
 
+    if not hasattr(torch_model, "named_parameters") or not hasattr(mindspore_model, "parameters_and_names"):
+        raise ParityError("carry takes the PyTorch module first and the MindSpore cell second.")
     named = {name: p.detach().cpu().numpy() for name, p in torch_model.named_parameters()}
     source = {name if rename is None else rename(name): p for name, p in named.items()}
     target = dict(mindspore_model.parameters_and_names())
@@ -80,7 +83,7 @@ def largest_difference(a, b):
     """The largest absolute difference of two tensors or arrays of one shape, whichever framework they come from.
 
     Raises:
-        ParityError: the shapes differ; nothing is broadcast.
+        ParityError: the shapes differ, nothing is broadcast; or one of the two is None.
     """
     a, b = array(a), array(b)
     if a.shape != b.shape:
@@ -94,7 +97,9 @@ def relative_difference(a, b):
 
 
 def array(x):
-    """A float64 NumPy array of a tensor of either framework."""
+    """A float64 NumPy array of a tensor of either framework. ParityError for None: NumPy would make a nan of it."""
+    if x is None:
+        raise ParityError("there is nothing to compare: one of the two is None. Is there a return at the end?")
     if hasattr(x, "detach"):
         x = x.detach().cpu()
     if hasattr(x, "asnumpy"):

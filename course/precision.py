@@ -1,6 +1,6 @@
 """In which dtype each part of a GPT computes: a policy, the same for both frameworks."""
 from dataclasses import dataclass, fields
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 
 NAMES = ("float32", "float16", "bfloat16")
 
@@ -50,12 +50,16 @@ class LayerPrecision:
         framework: the module torch or mindspore.
 
         Raises:
+            TypeError: something else than one of the two modules.
             ValueError: bfloat16 for MindSpore on a CPU, which has no such products.
         """
+        name = framework.__name__ if isinstance(framework, ModuleType) else framework
+        if not isinstance(framework, ModuleType) or name not in ("torch", "mindspore"):
+            raise TypeError(f"dtypes takes the module torch or mindspore, and was given {name!r}.")
         parts = {f.name: getattr(self, f.name) for f in fields(self)}
-        for part, name in parts.items():
-            if name == "bfloat16" and framework.__name__ == "mindspore" and framework.get_context("device_target") == "CPU":
+        for part, dtype in parts.items():
+            if dtype == "bfloat16" and name == "mindspore" and framework.get_context("device_target") == "CPU":
                 raise ValueError(
                     f"{part} is bfloat16, and MindSpore has no bfloat16 matmul, softmax or mean on a CPU: take float16 here, or run on an Ascend."
                 )
-        return SimpleNamespace(**{part: getattr(framework, name) for part, name in parts.items()})
+        return SimpleNamespace(**{part: getattr(framework, dtype) for part, dtype in parts.items()})

@@ -29,6 +29,15 @@ class Timing(Repeats):
     banner: str = ""   # of the process it was measured in, where that is another one
 
 
+@dataclass(frozen=True)
+class Operator:
+    """A line of a profiler's table."""
+
+    name: str
+    calls: float
+    milliseconds: float                                       # of all these calls
+
+
 def measure(candidates, seconds=2.0, warmup=2, least=5, most=200, wait=None):
     """Time functions against each other.
 

@@ -1,8 +1,13 @@
 """Train a character GPT from the shell: progress, checkpoints, resume, and text sampled from the result."""
 import contextlib
+import hashlib
 import json
 import math
+import os
+import shutil
+import signal
 import sys
+import threading
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -47,6 +52,16 @@ def check_settings(settings):
         raise TrainError(f"--min-lr is {settings.min_lr}; it must lie between 0 and --lr {settings.lr}.")
     if settings.warmup < 0:
         raise TrainError(f"--warmup is {settings.warmup} and cannot be negative.")
+    if not 0 <= settings.weight_decay * settings.lr < 1:
+        raise TrainError(f"--weight-decay is {settings.weight_decay}; it must be at least 0, and below 1 when multiplied by --lr {settings.lr}.")
+    if not settings.clip > 0:
+        raise TrainError(f"--clip is {settings.clip} and must be above 0; inf does not clip.")
+    check_seed(settings.seed)
+
+
+def check_seed(seed):
+    if not 0 <= seed < 2**63:
+        raise TrainError(f"--seed is {seed} and must lie between 0 and 2**63 - 1.")
 
 
 class Run:
@@ -72,6 +87,7 @@ class Run:
         self.train = np.array(self.tokenizer.encode(train_text), dtype=np.uint16)
         self.val = np.array(self.tokenizer.encode(val_text), dtype=np.uint16)
         self.vocab_size = len(set(text))
+        self.text_sha256 = hashlib.sha256(text.encode()).hexdigest()
         torch.manual_seed(settings.seed)
         self.model = piece("pytorch.gpt.GPT")(self.config())
         self.optimizer = piece("pytorch.training.AdamW")(
@@ -116,10 +132,19 @@ class Run:
         return total / batches
 
     def save(self):
-        self.folder.mkdir(parents=True, exist_ok=True)
-        described = {"framework": self.framework, "settings": asdict(self.settings), "vocab_size": self.vocab_size}
-        (self.folder / "settings.json").write_text(json.dumps(described, indent=1) + "\n", encoding="utf-8")
-        self.write(self.folder / self.checkpoint)
+        """Checkpoint and settings; a file that cannot be written leaves the old one as it was."""
+        make_folder(self.folder)
+        kept = {**asdict(self.settings), "data": place(self.settings.data)}
+        described = {"framework": self.framework, "settings": kept, "vocab_size": self.vocab_size, "text_sha256": self.text_sha256}
+        try:
+            self.write(self.folder / self.checkpoint)
+            answers.write(self.folder / "settings.json", json.dumps(described, indent=1) + "\n")
+        except Exception as error:                            # a full disk is another error in torch, in safetensors and in Python
+            for unfinished in self.folder.glob("*.tmp"):
+                unfinished.unlink(missing_ok=True)
+            whole = "the last checkpoint there is whole" if (self.folder / self.checkpoint).exists() else "there is no checkpoint yet"
+            free = f"{shutil.disk_usage(self.folder).free / 1e6:,.1f} MB are free there"
+            raise TrainError(f"Step {self.it} cannot be saved in {self.folder} ({first_line(error)}; {free}): {whole}.") from None
 
     def write(self, path):
         piece("pytorch.training.save_checkpoint")(path, self.model, self.optimizer, self.it)
@@ -131,17 +156,17 @@ class Run:
         """Weights, optimizer and random state of the folder's checkpoint."""
         path = self.folder / self.checkpoint
         if not path.exists():
-            raise TrainError(f"There is no checkpoint in {self.folder} yet: start the run without --resume.")
+            raise TrainError(f"There is no checkpoint in {self.folder} yet: start the run with python -m course train --out {self.folder}, without --resume.")
         try:
             self.read(path)
         except Exception as error:
-            raise TrainError(f"{path} is not a checkpoint of this model ({type(error).__name__}: {str(error).strip().splitlines()[0]}).") from None
+            raise TrainError(f"{path} is not a checkpoint of this model ({type(error).__name__}: {first_line(error)}).") from None
 
     def resume(self):
         kept = read_settings(self.folder)
         if kept["framework"] != self.framework:
             raise TrainError(f"The run in {self.folder} is one of {kept['framework']}: resume it with --framework {kept['framework']}, or start another with --out.")
-        here = asdict(self.settings)
+        here = {**asdict(self.settings), "data": place(self.settings.data)}
         changed = [name for name in here if here[name] != kept["settings"][name]]
         if changed:
             name = changed[0]
@@ -149,9 +174,14 @@ class Run:
                 f"The run in {self.folder} was started with --{name.replace('_', '-')} {kept['settings'][name]}, not {here[name]}: "
                 "resume it with the same settings, or start another with --out."
             )
+        self.same_text(kept)
+        self.load()
+
+    def same_text(self, kept):
         if kept["vocab_size"] != self.vocab_size:
             raise TrainError(f"The text has {self.vocab_size} symbols and the run in {self.folder} was started with {kept['vocab_size']}: it is not the same text.")
-        self.load()
+        if kept.get("text_sha256", self.text_sha256) != self.text_sha256:
+            raise TrainError(f"{self.settings.data} has been changed since the run in {self.folder} was started: it is not the same text.")
 
     def sample(self, prompt=None, tokens=300, temperature=0.8, top_k=40, seed=0):
         """Text that goes on from the prompt; without one, from a line break or the text's first symbol."""
@@ -167,14 +197,42 @@ class Run:
         return self.tokenizer.decode(idx[0].tolist())
 
 
+def place(data):
+    """The data as another folder's shell would name it."""
+    return data if data in ("shakespeare", "tinyshakespeare") else str(Path(data).resolve())
+
+
+def first_line(error):
+    """The first line of an error's text, or the cause where the system gives one."""
+    return getattr(error, "strerror", None) or next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
+def make_folder(folder):
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        words = "it is a file" if Path(folder).is_file() else first_line(error)
+        raise TrainError(f"{folder} cannot hold a run ({words}): choose a folder with --out.") from None
+    if not os.access(folder, os.W_OK):
+        raise TrainError(f"{folder} cannot hold a run (it is not writable): choose a folder with --out.")
+
+
 def read_settings(folder):
+    """What save() wrote: framework, settings, vocab_size and, since runs note it, text_sha256."""
     path = Path(folder) / "settings.json"
     if not path.exists():
         raise TrainError(f"There is no run in {folder}: start one with python -m course train --out {folder}.")
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
-        raise TrainError(f"{path} is damaged: start a new run with another --out.") from None
+        kept = json.loads(path.read_text(encoding="utf-8"))
+        whole = kept["framework"] in RUNS and kept["vocab_size"] > 0
+        kept["settings"] = {**kept["settings"], "data": place(kept["settings"]["data"])}
+        check_settings(Settings(**kept["settings"]))
+        whole = whole and kept["settings"].keys() == asdict(Settings()).keys()
+    except (ValueError, TypeError, KeyError):
+        whole = False
+    if not whole:
+        raise TrainError(f"{path} is damaged: start a new run with another --out.")
+    return kept
 
 
 class MindSporeRun(Run):
@@ -265,7 +323,11 @@ RUNS = {"pytorch": Run, "mindspore": MindSporeRun}
 def open_run(folder):
     """The finished or interrupted run of a folder, its weights loaded."""
     kept = read_settings(folder)
-    run = RUNS[kept["framework"]](Settings(**kept["settings"]), folder)
+    try:
+        run = RUNS[kept["framework"]](Settings(**kept["settings"]), folder)
+    except corpus.CorpusError as error:
+        raise TrainError(f"The run in {folder} needs the text that it was trained on. {error}") from None
+    run.same_text(kept)
     run.load()
     return run
 
@@ -275,17 +337,45 @@ def whose(framework):
     return "your own GPT" if f"{framework}.gpt.GPT" in answers.read() else "the reference GPT (no passed one of yours yet)"
 
 
+@contextlib.contextmanager
+def noted_interrupts():
+    """Ctrl-C fills the list that is given and lets the step go on to its end; a second one interrupts at once.
+
+    So does SIGTERM, by which a batch system ends a job: MindSpore's own answer to Ctrl-C is to send it to the process.
+    """
+    asked = []
+    if threading.current_thread() is not threading.main_thread():
+        yield asked
+        return
+
+    def note(number, frame):
+        if asked:
+            raise KeyboardInterrupt
+        asked.append(number)
+
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+
+
 def train(settings, folder, resume=False, every=100, out=sys.stdout, framework="pytorch"):
-    """Train to settings.steps, with a progress line; Ctrl-C saves and stops.
+    """Train to settings.steps, with a progress line; Ctrl-C or SIGTERM ends the step, saves and stops.
 
     Returns:
         the Run, or None if it was interrupted.
     """
     device.keep_freed_memory()
     folder = Path(folder)
-    if not resume and (folder / "settings.json").exists():
+    held = (folder / "settings.json").exists() and any((folder / kind.checkpoint).exists() for kind in RUNS.values())
+    if held and not resume:
         raise TrainError(f"{folder} holds a run already: continue it with --resume, or choose another folder with --out.")
+    if resume:
+        read_settings(folder)                                 # what is wrong with it is said before the text is read
     run = RUNS[framework](settings, folder)
+    make_folder(folder)                                       # and a bad --out before the first step
     if resume:
         run.resume()
     n = sum(math.prod(p.shape) for p in run.params())
@@ -298,21 +388,26 @@ def train(settings, folder, resume=False, every=100, out=sys.stdout, framework="
     per_step = settings.batch_size * settings.n_ctx
     started, first = time.perf_counter(), run.it
     try:
-        while run.it < settings.steps:
-            loss = run.step()
-            if loss != loss:
-                raise TrainError(f"The loss is NaN at step {run.it}: lower --lr (it is {settings.lr}); the last checkpoint stays as it is.")
-            speed = (run.it - first) * per_step / (time.perf_counter() - started)
-            left = (settings.steps - run.it) * per_step / speed
-            line = f"step {run.it:>{len(str(settings.steps))}}/{settings.steps}  loss {loss:.3f}  {speed:,.0f} tokens/s  {left // 60:.0f} min {left % 60:02.0f} s left"
-            if run.it % every == 0 or run.it == settings.steps:
+        with noted_interrupts() as asked:
+            while run.it < settings.steps and not asked:
+                loss = run.step()
+                if loss != loss:
+                    raise TrainError(f"The loss is NaN at step {run.it}: lower --lr (it is {settings.lr}). Nothing of this step is saved.")
+                speed = (run.it - first) * per_step / (time.perf_counter() - started)
+                left = (settings.steps - run.it) * per_step / speed
+                line = f"step {run.it:>{len(str(settings.steps))}}/{settings.steps}  loss {loss:.3f}  {speed:,.0f} tokens/s  {left // 60:.0f} min {left % 60:02.0f} s left"
+                if run.it % every == 0 or run.it == settings.steps:
+                    run.save()
+                    print(f"{start}{line}  val {run.validate():.3f}", file=out, flush=True)
+                elif live:
+                    print(f"{start}{line}   ", end="", file=out, flush=True)
+            if asked and run.it < settings.steps:
                 run.save()
-                print(f"{start}{line}  val {run.validate():.3f}", file=out, flush=True)
-            elif live:
-                print(f"{start}{line}   ", end="", file=out, flush=True)
-    except KeyboardInterrupt:
-        run.save()
-        print(f"\nInterrupted after step {run.it}; nothing is lost: the same command with --resume goes on.", file=out)
+                print(f"\nInterrupted after step {run.it}; nothing is lost: the same command with --resume goes on.", file=out)
+                return None
+    except KeyboardInterrupt:                                 # a second one, in the middle of a step
+        kept = "--resume goes on from the last checkpoint" if (folder / run.checkpoint).exists() else "there is no checkpoint yet"
+        print(f"\nStopped at once: {kept}.", file=out)
         return None
     print(f"Done: validation loss {run.validate():.3f}, checkpoint in {folder}.", file=out)
     return run

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 11 Porting the embeddings
 #
-# An embedding is a table that is read by row. In PyTorch lesson 03 needed two lines for it. In MindSpore it is two lines as well, and
+# An embedding is a table that is read by row. In PyTorch, in lesson 03, it took two lines. In MindSpore it takes two lines as well, and
 # that is why it is the first piece to be ported: there is nothing in it that could hide what porting really means.
 #
 # A port that runs is not yet a port. `nn.Embedding` exists in both frameworks, takes the same two numbers and gives the same shape. It starts

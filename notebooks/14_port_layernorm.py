@@ -216,8 +216,8 @@ def show_differences(found, values=2e-6, gradients=5e-6):
 torch.manual_seed(0)
 theirs = TorchLayerNorm(128)
 with torch.no_grad():
-    theirs.weight.normal_()
-    theirs.bias.normal_()
+    theirs.weight.uniform_(-1, 1)
+    theirs.bias.uniform_(-1, 1)
 mine = LayerNorm(128)
 parity.carry(theirs, mine)
 x = random.standard_normal((4, 16, 128)).astype(np.float32)            # (B=4, T=16, C=128)

@@ -70,7 +70,7 @@ for name in ("float32", "float16", "bfloat16"):
 show.table(rows, ["", "largest", "smallest with all digits", "smallest", "step above 1"])
 
 # %% [markdown]
-# float16 ends at 65504, and its step above 1 is a thousandth. bfloat16 ends nowhere near, and its step is eight times as wide.
+# float16 ends at 65504, and its step above 1 is a thousandth. bfloat16 reaches as far as float32, and its step is eight times as wide.
 # Keep the two numbers 65504 and 6e-8 in mind: nearly everything below is one of them.
 #
 # ## 2. Where the articles disagree
@@ -97,8 +97,12 @@ for kind, scores_of in (("normal", torch.randn), ("equal", torch.zeros)):
     for dtype in (torch.float16, torch.float32):
         errors = [row_error(scores_of(8, n).half(), dtype) for n in LENGTHS]
         curves[f"{kind} scores, {str(dtype)[6:]}"] = errors
-rows = [(LENGTHS[i], *(f"{c[i]:.0e}" for c in curves.values())) for i in (1, 3, 7)]
-show.table(rows, ["n", *curves])
+half, single, half_equal, single_equal = curves.values()
+print("up to 16384 normal scores, float16: error below 0.003:", max(half[:6]) < 0.003)
+print("which is less than 10 times float32's:", max(a / b for a, b in zip(half[:6], single)) < 10)
+print("60000 equal scores, float16: error below 0.01:", half_equal[6] < 0.01)
+print(f"70000 equal scores, float16: error {half_equal[7]:.1f}")
+print("70000 equal scores, float32: error below 0.01:", single_equal[7] < 0.01)
 _, axes = show.figure()
 for name, errors in curves.items():
     axes.loglog(LENGTHS, errors, label=name)
@@ -107,8 +111,8 @@ axes.legend()
 show.finish()
 
 # %% [markdown]
-# Both articles are wrong in their extremes. Up to tens of thousands of keys the softmax in float16 costs two to three times the
-# rounding of its result, which is paid anyway. Past 65504 equal scores the sum below the fraction overflows: all weights are 0, and the
+# Both articles are wrong in their extremes. Up to ten thousand keys the softmax in float16 costs two to three times the
+# rounding of its result, which is paid anyway, and beyond that the two curves meet. Past 65504 equal scores the sum below the fraction overflows: all weights are 0, and the
 # error is 1. The long rows of normal scores show the other end, where the weights themselves sink below the smallest normal number
 # of float16; float32 does not help there as long as the result is rounded.
 #
@@ -154,9 +158,15 @@ def variance_errors(scale):
     return {name: ((v.double() - right) / right).abs().max().item() for name, v in found.items()}
 
 
+def grade(error):
+    if not math.isfinite(error):
+        return "inf or nan"
+    return "within 0.2 %" if error < 2e-3 else "off by more"
+
+
 errors = {scale: variance_errors(scale) for scale in SCALES}
 names = list(errors[1])
-rows = [(f"{s:g}", *(f"{errors[s][n]:.0e}" for n in names)) for s in (0.001, 1, 300)]
+rows = [(f"{s:g}", *(grade(errors[s][n]) for n in names)) for s in (0.001, 1, 10, 300)]
 show.table(rows, ["deviation of x", *names])
 _, axes = show.figure()
 for name in names:
@@ -257,8 +267,10 @@ for dtype in (torch.float16, torch.bfloat16):
     rounded = x.to(dtype)
     theirs = nn.functional.gelu(rounded.double(), approximate="tanh")
     forms[f"tanh form in {str(dtype)[6:]}"] = (gelu(rounded).double() - theirs).abs()
-for name, error in forms.items():
-    print(f"{name}: largest error {error.max():.0e}")
+form, half, brain = (error.max().item() for error in forms.values())
+print(f"tanh in place of erf, in float64: largest error {form:.0e}")
+print("tanh form in float16: largest error twice as large or more:", half > 2 * form)
+print("in bfloat16: twice as large again or more:", brain > 2 * half)
 smooth = {n: e.reshape(-1)[:4000].reshape(100, 40).amax(dim=-1) for n, e in forms.items()}
 _, axes = show.figure()
 for name, error in smooth.items():
@@ -342,7 +354,7 @@ rounded = torch.randn(3, 4, 256, 64).half().unbind(0)     # three times (n_head=
 right = nn.functional.scaled_dot_product_attention(*(x.double() for x in rounded))
 for dtype in (torch.float32, torch.float16):
     error = (attention_in(*rounded, None, dtype).double() - right).abs().max().item()
-    print(f"softmax in {str(dtype)[6:]}: largest error {error:.4f}, below 0.002: {error < 2e-3}")
+    print(f"softmax in {str(dtype)[6:]}: largest error below 0.005: {error < 5e-3}")
 
 # %% [markdown]
 # ## 4. A policy for each part
@@ -515,7 +527,8 @@ show.lines(
 
 # %% [markdown]
 # There is a window, and nobody knows beforehand where it stands; it moves during training. So the scale is searched for: start high;
-# where a gradient is inf or nan, skip the step and halve the scale; after many good steps in a row, double it.
+# where a gradient is inf or nan, skip the step and halve the scale, below 1 if it must be; after many good steps in a row,
+# double it.
 #
 # | attribute | meaning |
 # |---|---|

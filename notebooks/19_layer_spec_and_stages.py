@@ -231,10 +231,11 @@ def flash_attention(q, k, v, mask, tile=32):
     return y / total
 
 
+torch.manual_seed(0)
 q, k, v = torch.randn(3, 2, 4, 100, 8)                 # three times (B=2, n_head=4, T=100, 8)
 mask = causal_mask(100, 100)
 gap = (flash_attention(q, k, v, mask) - attention(q, k, v, mask)).abs().max().item()
-print(f"in tiles and in one piece within 2e-6: {gap < 2e-6}")
+print(f"in tiles and in one piece within 1e-5: {gap < 1e-5}")
 
 # %% [markdown]
 # Then the frame. Each class takes a record with the recipes of its parts and builds them. Compare `Layer` with your `Block`: it is the same module, but what stands in it is decided elsewhere.
@@ -428,8 +429,8 @@ for name, settings in switches.items():
     moved[name] = (layer(x) - block(x)).abs().max().item()
     rows.append((name, sum(p.numel() for p in layer.parameters()), f"{moved[name]:.0e}"))
 show.table([row[:2] for row in rows], ["switch", "parameters"])
-print("flash attention within 1e-6:", moved["flash attention"] < 1e-6)
-print("exact GELU moves between 1e-6 and 1e-3:", 1e-6 < moved["exact GELU"] < 1e-3)
+print("flash attention within 1e-5:", moved["flash attention"] < 1e-5)
+print("exact GELU moves between 1e-5 and 1e-3:", 1e-5 < moved["exact GELU"] < 1e-3)
 norms_move = min(moved["RMSNorm"], moved["norm of q and k"]) > 1e-2
 print("RMSNorm and the norm of q and k move by more than 1e-2:", norms_move)
 show.bars({k: max(v, 1e-9) for k, v in moved.items() if k != "default"},
@@ -580,7 +581,7 @@ for n, p, offset in [
 show.table(rows, ["layers", "offset", "training", "inference", "article"])
 
 # %% [markdown]
-# On 12/4 all agree, and so the difference stays hidden. On 14/4 the article loads the ends, `[4, 4, 3, 3]`, where MindFormers for inference spares them, `[3, 4, 4, 3]`, and for training wants to be told. On 5/3 the article and inference happen to agree; training stops. The row 20/4 takes two layers from the
+# On 12/4 all agree, and so the difference stays hidden. On 14/4 the article gives the rest to the front, `[4, 4, 3, 3]`, so also to the stage with the embedding. MindFormers for inference spares both ends, `[3, 4, 4, 3]`, and for training wants to be told. On 5/3 the article and inference happen to agree; training stops. The row 20/4 takes two layers from the
 # first stage and gives them to the middle: the example of MindSpore's performance guide.
 #
 # ## 5. A rank is no stage
@@ -631,7 +632,7 @@ even = [3 * layer_cost, 3 * layer_cost, 3 * layer_cost, 3 * layer_cost + head_co
 print("stages of 3 layers each:", ", ".join(f"{cost:.1f}" for cost in even))
 
 # %% [markdown]
-# The head alone weighs more than four layers. With 3 layers on each stage the last one works twice as long as the others, and three machines wait for it. The offset is there to mend that, and it should not be guessed.
+# The head alone weighs more than four layers. With 3 layers on each stage the last one works two and a half times as long as the others, and three machines wait for it. The offset is there to mend that, and it should not be guessed.
 #
 # `partition_by_cost(costs, stages)` takes the cost of each unit, in the order of the model: embedding, the layers, head. It cuts this row into stages. The order stays, since the stream passes through the units one after the other; each stage gets at least one unit; and the dearest stage shall be as cheap as it can be:
 #
@@ -1023,7 +1024,7 @@ for name, parts in by_time.items():
     slow, best = max(stage_costs(measured, parts)), sum(measured) / 4
     print(f"{name:8}layers {layers_of(parts)}: slowest {slow:.0f} ms, ", end="")
     print(f"ideal {best:.0f} ms; ", end="")
-    print(f"8 batches {11 * slow:.0f} ms, bubble-free {8 * best:.0f} ms")
+    print(f"8 batches {(8 + 4 - 1) * slow:.0f} ms, bubble-free {8 * best:.0f} ms")
 draw(measured, by_time, "ms forward and backward")
 
 # %% [markdown]

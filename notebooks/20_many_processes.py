@@ -100,7 +100,7 @@ print("together the whole batch:", torch.equal(torch.cat(parts), batch))
 
 # %% [markdown]
 # Every rank draws the same batch, from the same seed, and takes its part. That the batch of update 17 depends on nothing but the
-# seed and the number 17 will pay in section 4, when a run is taken up again.
+# seed and the number 17 will pay off in section 4, when a run is taken up again.
 #
 # ## 2. One message
 #
@@ -113,7 +113,7 @@ print("together the whole batch:", torch.equal(torch.cat(parts), batch))
 #
 # $$t = \alpha + \beta \cdot \text{bytes}$$
 #
-# and $\alpha$ is paid for each one. A GPT-2 has 148 parameters, most of the small ones biases. So all gradients are laid into one
+# and $\alpha$ is paid for each one. GPT-2 small has 148 parameters, most of them short vectors such as biases. So all gradients are laid into one
 # flat vector, the vector is sent, and then cut up again.
 #
 # A parameter that was not used in this step has `p.grad = None`, and it may be used on another rank, by another batch. To stay in step, it takes
@@ -538,5 +538,5 @@ print("each stage worked in the order of its plan:", orders == plan)
 # continues to the same losses. You counted messages, found that the `no_sync` of an article does nothing, and saw that the use that sends nothing at all
 # raises no error. You planned a pipeline and watched it run.
 #
-# `python -m course parallel --help` starts the same programs from the shell, with more ranks or larger models. Lesson 21 goes to the Ascend: what its attention
+# `python -m course parallel` starts the same programs from the shell, with more ranks or larger models; `--help` lists its options. Lesson 21 goes to the Ascend: what its attention
 # kernel expects, and what has to be checked before a run there.

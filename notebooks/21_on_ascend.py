@@ -121,7 +121,7 @@ def to_layout(x: ms.Tensor, layout: str) -> ms.Tensor:
         layout: "BNSD", "BSND", "BSH", "SBH" or "TND". TND puts sequence 0 first, then all of 1.
 
     Returns:
-        The same numbers in the shape of the table, of the same dtype.
+        The same numbers in the shape of the table, of the same dtype. Works in graph mode too.
 
     Raises:
         ValueError: another layout.
@@ -163,6 +163,7 @@ def from_layout(x: ms.Tensor, layout: str, shape: tuple) -> ms.Tensor:
 
     Returns:
         (B, n_head, T, head_dim), so that from_layout(to_layout(x, layout), layout, x.shape) is x.
+        Works in graph mode too.
 
     Raises:
         ValueError: another layout.
@@ -202,6 +203,8 @@ for name in ("input_layout", "scalar_value", "attn_mask", "sparse_mode", "keep_p
 # - q, k and v are float16 or bfloat16, and head_dim is a multiple of 16, at most 512.
 # - The result has the shape and the dtype of the query. Only an Ascend has the operator.
 #
+# So the three are `scalar_value`, `attn_mask` (None is not causal) and `input_layout`, if q comes out of `split_heads`.
+#
 # `course/flash.py` writes this down in NumPy: it computes what is documented, and refuses what is documented as not
 # supported, in a sentence. It is a model of a text. It was not compared with an Ascend. `python -m course ascend` does that there.
 #
@@ -221,7 +224,8 @@ for name, hidden in modes.items():
 show.heatmaps({name: hidden.astype(int) for name, hidden in modes.items()})
 
 # %% [markdown]
-# Blue is discarded. Modes 2 and 3 draw the same triangle for as many queries as keys. With more keys than queries, as in
+# Blue is discarded. Mode 0 adds its band to your mask: with `pre_tokens=0` nothing to the left of the diagonal that starts
+# in the upper left corner is seen either. Modes 2 and 3 draw the same triangle for as many queries as keys. With more keys than queries, as in
 # sampling with a cache, they differ: mode 2 lets the *first* query stand at the first key, mode 3 lets the *last* query stand at the
 # last key. Your `causal_mask` is bottom-right aligned (lesson 04), and so is mode 3. With mode 2 a cached token would see
 # only the beginning of the text.
@@ -263,8 +267,8 @@ show.heatmaps({name: hidden.astype(int) for name, hidden in modes.items()})
 #
 # <details><summary>Hint 3</summary>
 #
-# The ends of B sequences of T tokens are T, 2T, ..., B·T. And two things are refused before anything else: a q that is neither
-# float16 nor bfloat16 (TypeError), and TND with a mask that is not "causal" (ValueError).
+# The ends of B sequences of T tokens are T, 2T, ..., B·T. And three things are refused before anything else: a q that is neither
+# float16 nor bfloat16 (TypeError), a word that is not "causal", and TND with any other mask (ValueError both).
 #
 # </details>
 
@@ -288,7 +292,7 @@ def flash_attention_arguments(
 
     Raises:
         TypeError: q is not float16 or bfloat16.
-        ValueError: layout is "TND" and mask is not "causal".
+        ValueError: mask is another word, or layout is "TND" and mask is not "causal".
 
     Source: mindspore.ops.flash_attention_score, MindSpore 2.10.
     """
@@ -534,21 +538,22 @@ def forward(ids):
 
 forward = ms.jit(forward)
 rows = ascend.profile_table(lambda: forward(ids).asnumpy())
+total = sum(o.milliseconds for o in rows)
+shares = {o.name: o.milliseconds / total for o in rows}
 print(device.banner())
 show.table(
-    [(op, calls, ms_, f"{100 * share:.0f} %") for op, calls, ms_, share in rows[:8]],
+    [(o.name, o.calls, round(o.milliseconds, 3), f"{shares[o.name]:.0%}") for o in rows[:8]],
     ("operation", "calls a pass", "ms a pass", "share"),
 )
-calls = {op: calls for op, calls, _, _ in rows}
-shares = {op: 100 * share for op, _, _, share in rows[:6]}
-show.bars(shares, "A forward pass, by operation", "% of the time")
+largest = {o.name: 100 * shares[o.name] for o in rows[:6]}
+show.bars(largest, "A forward pass, by operation", "% of the time")
 
 # %%
-products = sum(n for op, n in calls.items() if "matmul" in op.lower())
+products = sum(o.calls for o in rows if "matmul" in o.name.lower())
 print("products in a pass:", round(products), "- expected, 6 a layer and the head:", 6 * 2 + 1)
 
 # %% [markdown]
-# How to read it. First the column of calls: it must fit what you wrote, 4 linear layers and 2 products of attention in each
+# At this size the products need not come first: a small operation costs mostly its call. How to read the table? First the column of calls: it must fit what you wrote, 4 linear layers and 2 products of attention in each
 # layer. What you did not write is overhead: transposes and copies. Then the shares. An
 # operation with many calls and a small time each is a candidate for fusion; one with few calls and a large share is work.
 #
@@ -608,7 +613,9 @@ except RuntimeError:
 # | position | () int32 tensor | where it stands |
 # | result of `step` | (B, 1, V) | logits |
 #
-# The position is a *tensor*. A Python number would be a constant of the graph, and every new one would compile anew.
+# The buffers are *Parameters*, a `ParameterTuple` of them for the keys and one for the values: a graph keeps nothing else from call
+# to call, and a tensor that it finds in `self` is a constant to it. The position is a *tensor*, handed in. A Python number would be
+# a constant too, and every new one would compile anew.
 #
 # Each step now computes n_ctx scores, however few places are filled. That is the price, and it is small: one query.
 #

@@ -8,6 +8,9 @@ from tools.inject import exercise_nodes, solution_source
 TAGS = {"nbval-ignore-output"}
 TIMED = re.compile(r"timing\.|bench\.measure|perf_counter|profile|train\w*\(|subprocess|compile\(|from_pretrained|try_to_load")
 PATHS = re.compile(r"/tmp/|/home/|/root/|/usr/|site-packages|[A-Z]:\\\\")
+CLOCKS = {"perf_counter", "process_time", "thread_time", "monotonic", "getrusage", "peak_memory"}   # and a profiler's, a process's
+FIGURES = {"median", "first", "seconds", "quartiles", "milliseconds", "self_cpu_time_total", "cpu_time_total", "memory", "peak"}
+KEYS = {"milliseconds", "seconds", "memory", "faults"}        # of what a process of its own reported
 LEARNERS_OWN = re.compile(r"^\s*(?:\w+ = )?(hint|solution|use_reference|progress)\(", re.MULTILINE)
 
 
@@ -83,7 +86,7 @@ def tags(notebook, lesson):
 
 
 def clocks(notebook, lesson):
-    """No compared cell reads what a clock said, by whatever names it went: on a busy machine it says something else."""
+    """No compared cell reads what a clock, a profiler or a memory counter said, by whatever names it went: a busy machine says something else."""
     found, timed = [], set()
     for number, cell in enumerate(code_cells(notebook), 1):
         hidden = "nbval-ignore-output" in cell.metadata.get("tags", [])
@@ -112,7 +115,7 @@ def simple_statements(body):
 
 
 def asks_clock(statement, timed):
-    """Does a statement ask a clock, the figures of a Timing, or a name that came from one? A function: does its result?"""
+    """Does a statement ask a clock, the figures of a Timing or a profile, or a name that came from one? A function: does its result?"""
     if isinstance(statement, ast.FunctionDef):
         timed = timed - {argument.arg for argument in ast.walk(statement.args) if isinstance(argument, ast.arg)}
         for inner in simple_statements(statement.body):
@@ -125,14 +128,26 @@ def asks_clock(statement, timed):
         return any(asks_clock(inner, timed) for inner in statement.body)
     called = {node.func for node in ast.walk(statement) if isinstance(node, ast.Call)}
     timed = timed - names_of_comprehensions(statement)
-    for node in ast.walk(statement):
-        if isinstance(node, ast.Attribute) and node.attr == "perf_counter":
+    for node in outside_operators(statement):
+        if isinstance(node, (ast.Attribute, ast.Name)) and {getattr(node, "attr", None), getattr(node, "id", None)} & CLOCKS:
             return True
-        if isinstance(node, ast.Attribute) and node.attr in ("median", "first", "seconds", "quartiles") and node not in called:
+        if isinstance(node, ast.Attribute) and ast.unparse(node) in ("time.time", "slices.peak"):
+            return True
+        if isinstance(node, ast.Attribute) and node.attr in FIGURES and node not in called:
             return True                                       # x.median(dim=0) is a tensor's method, t.median a figure
+        if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant) and node.slice.value in KEYS:
+            return True
         if isinstance(node, ast.Name) and node.id in timed and isinstance(node.ctx, ast.Load):
             return True
     return False
+
+
+def outside_operators(node):
+    """ast.walk, but not into timing.Operator(...): who reads its milliseconds later reads a clock, who reads its calls does not."""
+    yield node
+    for child in ast.iter_child_nodes(node):
+        if not (isinstance(child, ast.Call) and ast.unparse(child.func) == "timing.Operator"):
+            yield from outside_operators(child)
 
 
 def names_of_comprehensions(statement):

@@ -1,16 +1,22 @@
 """What check() says of answers that are no answers, and that nothing a learner does reaches beyond its check."""
+import ast
+import functools
+import importlib
+import inspect
 import os
 import subprocess
 import sys
+import textwrap
 import time
 
 import pytest
 import torch
 
 import course
-from course import check, exercise, piece, use_reference
+from course import check, exercise, piece, registry, use_reference
 from course.check import Failed, run
 from solutions.pytorch import attention as good
+from solutions.pytorch import training
 
 MASK = "pytorch.attention.causal_mask"
 MODULE = "pytorch.attention.CausalSelfAttention"
@@ -71,6 +77,147 @@ def test_half_a_class_is_not_started():
             raise NotImplementedError
 
     assert "raise NotImplementedError in forward" in message(CausalSelfAttention, MODULE)
+
+
+def test_a_class_in_part_is_not_started_where_a_check_reaches_the_stub():
+    class AdamW(training.AdamW):
+        def step(self):
+            return super().step()
+
+        @torch.no_grad()
+        def zero_grad(self):
+            raise NotImplementedError
+
+        def state_dict(self):
+            raise NotImplementedError("not yet")
+
+    verdict = run("pytorch.training.AdamW", AdamW)
+    assert verdict.message.startswith("○") and "in zero_grad, state_dict." in verdict.message
+    assert verdict.results[0].passed and verdict.results[-1].message == "not run"
+
+    class WithSpare(training.AdamW):
+        def step(self):
+            return super().step()
+
+        def add_param_group(self, group):                     # of the learner's own, for later
+            raise NotImplementedError
+
+    assert run("pytorch.training.AdamW", WithSpare).passed
+
+
+def stub_like(method):
+    """A stub that takes the arguments of method."""
+    arguments = ast.parse(textwrap.dedent(inspect.getsource(inspect.unwrap(method)))).body[0].args
+    namespace = dict(method.__globals__)
+    exec(f"def {method.__name__}({ast.unparse(arguments)}):\n    raise NotImplementedError", namespace)
+    return namespace[method.__name__]
+
+
+@pytest.mark.parametrize("exercise_id", [i for i in registry.EXERCISES if i.startswith("pytorch.") and i.split(".")[-1][0].isupper()])
+def test_each_method_that_is_still_a_stub_is_named(exercise_id):
+    wanted = registry.find(exercise_id)
+    right = getattr(importlib.import_module(f"solutions.{wanted.module}"), wanted.name)
+    for name, method in [(n, m) for n, m in vars(right).items() if inspect.isfunction(m)]:
+        half = type(wanted.name, (right,), {name: stub_like(method), "spare": lambda self: None, "__module__": __name__})
+        verdict = run(exercise_id, half)
+        assert not verdict.passed and verdict.message == f"○ {exercise_id}: not started: put your code in the place of raise NotImplementedError in {name}."
+
+
+def replaced(stub):
+    @functools.wraps(stub)
+    def answer(*args):
+        return good.causal_mask(*args)
+
+    return answer
+
+
+@replaced
+def by_a_decorator(n_query, n_key):
+    raise NotImplementedError
+
+
+def in_a_branch(n_query, n_key):
+    if n_query > 10 * n_key:
+        raise NotImplementedError("more queries than keys")
+    return good.causal_mask(n_query, n_key)
+
+
+def bare_in_a_branch(n_query, n_key):
+    if n_query > 10 * n_key:
+        raise NotImplementedError
+    return good.causal_mask(n_query, n_key)
+
+
+def inside_another(n_query, n_key):
+    def later():
+        raise NotImplementedError
+
+    return good.causal_mask(n_query, n_key)
+
+
+def by_name(n_query, n_key):
+    error = NotImplementedError if n_query > 10 * n_key else None
+    if error:
+        raise error
+    return good.causal_mask(n_query, n_key)
+
+
+@pytest.mark.parametrize("written", [in_a_branch, bare_in_a_branch, inside_another, by_name, by_a_decorator])
+def test_an_answer_that_names_not_implemented_is_no_stub(written):
+    assert run(MASK, written).passed
+
+
+def branch_is_open(n_query, n_key):
+    if n_query != n_key:
+        raise NotImplementedError
+    return good.causal_mask(n_query, n_key)
+
+
+def branch_has_words(n_query, n_key):
+    if n_query != n_key:
+        raise NotImplementedError("only squares")
+    return good.causal_mask(n_query, n_key)
+
+
+def raise_is_left_above(n_query, n_key):
+    raise NotImplementedError
+    mask = torch.ones(n_query, n_key)
+    return mask.tril().bool()
+
+
+def raise_is_left_below(n_query, n_key):
+    mask = torch.ones(n_query, n_key)
+    raise NotImplementedError
+
+
+@pytest.mark.parametrize("written, words", [
+    (branch_is_open, "in branch_is_open: raise NotImplementedError"),
+    (branch_has_words, "your code raises NotImplementedError: only squares"),
+    (raise_is_left_above, "what stands below that never runs"),
+    (raise_is_left_below, "in raise_is_left_below: raise NotImplementedError"),
+])
+def test_more_than_the_stub_is_run(written, words):
+    said = message(written)
+    assert said.startswith("✗") and "○" not in said and words in said
+
+
+def with_words(n_query, n_key):
+    raise NotImplementedError("later")
+
+
+@torch.no_grad()
+def decorated(n_query, n_key):
+    raise NotImplementedError
+
+
+def called(*shape, device=None, **options):
+    """Docstring."""
+    raise NotImplementedError()
+
+
+@pytest.mark.parametrize("stub", [with_words, called, decorated])
+def test_a_raise_alone_is_not_started(stub):
+    assert message(stub).startswith("○")
 
 
 def test_catching_not_implemented_is_no_stub():

@@ -60,7 +60,7 @@ def test_bad_ids_and_evidence_get_a_sentence(ledger):
         ledger.claim("A4", "words")
     with pytest.raises(ValueError, match="never claimed"):
         Ledger({"A": 1}).settle("A1", True, "evidence")
-    for evidence in ("", "word " * 13):
+    for evidence in ("", "word " * 13, None):
         with pytest.raises(ValueError, match="words and needs 1 to 12"):
             ledger.settle("A1", True, evidence)
 

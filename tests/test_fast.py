@@ -2,7 +2,6 @@
 import os
 import subprocess
 import sys
-import time
 from importlib import metadata
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from course import device, registry, train
+from course import device, registry, train, waiting
 from course.waiting import Fetch
 
 CONFIG = SimpleNamespace(vocab_size=23, n_ctx=16, n_layer=2, n_head=4, n_embd=32)
@@ -96,25 +95,39 @@ def test_every_gradient_is_right_under_fusion(tmp_path):
         assert off < 1e-4, name
 
 
+class Clock:
+    """A time that goes on only while somebody sleeps: the same on every machine."""
+
+    now = 0.0
+
+    def perf_counter(self):
+        return self.now
+
+    def sleep(self, seconds):
+        self.now += seconds
+
+
 class Late:
     """A result that is there after a while, and costs more the longer somebody spins for it."""
 
-    def __init__(self, seconds):
-        self.ready = time.perf_counter() + seconds
+    def __init__(self, clock, seconds):
+        self.clock, self.ready = clock, clock.now + seconds
 
     def asnumpy(self):
-        spun = max(0.0, self.ready - time.perf_counter())
-        time.sleep(2 * spun)
+        spun = max(0.0, self.ready - self.clock.now)
+        self.clock.sleep(2 * spun)
         return 7
 
 
-def test_fetch_finds_a_pause_and_returns_the_value():
+def test_fetch_finds_a_pause_and_returns_the_value(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(waiting, "time", clock)
     fetch = Fetch(trials=2)
     for _ in range(100):
-        assert fetch(Late(0.01)) == 7
+        assert fetch(Late(clock, 0.01)) == 7
         if fetch.settled:
             break
-    assert fetch.settled and 0.004 < fetch.pause < 0.014
+    assert fetch.settled and 0.008 < fetch.pause < 0.012
 
 
 @pytest.mark.parametrize("version, words", [((3, 8, 1), "runs on Python 3.9 to 3.12"), ((3, 13, 0), "runs on Python 3.9 to 3.12")])

@@ -126,6 +126,7 @@ def test_a_report_without_any_success():
     ({"seconds": float("nan")}, "must be above 0"),
     ({"names": ["forms"], "pieces": ["mlp"]}, "whole layers"),
     ({"names": []}, "None of the modes"),
+    ({"passes": []}, "None of the passes is given"),
 ])
 def test_bad_arguments(arguments, words):
     with pytest.raises(ValueError) as raised:
@@ -144,6 +145,32 @@ def test_a_candidate_that_fails_or_hangs_is_not_the_end(monkeypatch):
     assert hung.error == "not done after 0.2 s"
 
 
+def test_a_child_without_figures_is_a_line_in_the_table(monkeypatch, tmp_path):
+    monkeypatch.setattr(layer.sys, "executable", "true")      # ends well and says nothing
+    assert layer.in_own_process(job("pytorch"), tmp_path, 10).error == "the process ended without figures"
+
+
+def test_the_figure_is_of_the_first_piece_that_was_measured():
+    failed = layer.Measured("graph", "attention", "both", error="broken")
+    assert layer.draw([failed, measured("pytorch", 1.0)], "tiny").axes[0].get_title().startswith("layer")
+
+
+def test_what_is_written_is_strict_json():
+    row = layer.written(measured("pytorch", 1.0), "tiny")
+    assert json.loads(json.dumps(row, allow_nan=False))["output_gap"] is None
+
+
+@pytest.mark.parametrize("change, words", [
+    ({"mask": "bool"}, "mask is 'bool' and must be one of boolean, additive"),
+    ({"masks": "boolean"}, "the part to change is 'masks'"),
+    ({"cells": "one", "qkv": "three"}, "the block as one Cell"),
+])
+def test_a_form_that_does_not_exist_gets_a_sentence(change, words):
+    with pytest.raises(ValueError) as raised:
+        layer.in_this_process("tiny", change)
+    assert words in str(raised.value) and "\n" not in str(raised.value)
+
+
 def test_the_command(tmp_path):
     done = bench("--size", "tiny", "--modes", "pytorch,graph", "--seconds", 0.1, "--profile", "--json", "a.json", "--plot", "a.png", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -160,6 +187,9 @@ def test_the_command(tmp_path):
     (["--modes", "grph"], "Did you mean graph?"),
     (["--pieces", "heads"], "piece is 'heads'"),
     (["--json", "nowhere/a.json"], "there is no folder"),
+    (["--json", "."], "it is a folder"),
+    (["--modes", ","], "None of the modes is given"),
+    (["--pieces", ""], "None of the pieces is given"),
     (["--plot", "a.txt"], "must end in .png"),
     (["--seconds", "-1"], "must be above 0"),
 ])

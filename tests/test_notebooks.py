@@ -100,8 +100,26 @@ def compare_a_timing(notebook):
     first(notebook, "same result within 1e-5").source += '\nratio = timings["yours, T = 512"].median / timings["yours, T = 128"].median\nprint(ratio > 4)'
 
 
+def compare_a_profile(notebook):
+    first(notebook, "same result within 1e-5").source += (
+        "\nwith torch.profiler.profile() as profile:\n    yours(*arguments)"
+        "\nfound = {e.key: e.self_cpu_time_total for e in profile.key_averages()}\nprint(max(found.values()) > 1)"
+    )
+
+
+def compare_an_operator(notebook):
+    first(notebook, "same result within 1e-5").source += "\nprint(ascend.profile_table(lambda: yours(*arguments))[0].milliseconds > 1)"
+
+
+def compare_page_faults(notebook):
+    first(notebook, "same result within 1e-5").source += '\nfaults = json.loads(run.stdout)["faults"]\nprint(faults < 100)'
+
+
 DEFECTS = {
     compare_a_timing: "depends on a clock",
+    compare_a_profile: "depends on a clock",
+    compare_an_operator: "depends on a clock",
+    compare_page_faults: "depends on a clock",
     clear_outputs: "execution counts",
     write_an_answer: "is no stub",
     tag_a_cell: "could be compared",

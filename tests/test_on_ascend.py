@@ -119,6 +119,7 @@ REFUSED = {
     "belong to TND": {"actual_seq_qlen": [3, 6]},
     "must say where each ends": {"query": FLAT, "key": FLAT, "value": FLAT, **TND},
     "and the last must be 6": {"query": FLAT, "key": FLAT, "value": FLAT, **TND, "actual_seq_qlen": [3, 3], "actual_seq_kvlen": [3, 6]},
+    "must be a list, a tuple or a tensor": {"query": FLAT, "key": FLAT, "value": FLAT, **TND, "actual_seq_qlen": 6, "actual_seq_kvlen": [6]},
     "must not fall": {"query": FLAT, "key": FLAT, "value": FLAT, **TND, "actual_seq_qlen": [7, 6], "actual_seq_kvlen": [3, 6]},
     "both must be equal": {"query": FLAT, "key": FLAT, "value": FLAT, **TND, "actual_seq_qlen": [6], "actual_seq_kvlen": [3, 6]},
     "has no keys": {"query": FLAT, "key": FLAT, "value": FLAT, **TND, "actual_seq_qlen": [3, 6], "actual_seq_kvlen": [0, 6]},
@@ -215,9 +216,13 @@ def test_a_run_goes_on_where_it_was_stopped(tmp_path, monkeypatch):
     assert "## c: FAILED" in text and "## d: not run, or in part" in text and "3 passed" in text
     ascend.run(tmp_path, ["04"], fresh=True, say=said.append)
     assert len(ran) == 11
-    (tmp_path / "state.json").write_text("{")
-    with pytest.raises(ValueError, match="--fresh"):
-        ascend.run(tmp_path, [], say=said.append)
+    del ran[:]
+    assert ascend.run(tmp_path, ["4"], say=said.append) is False          # what went well is kept, the rest is tried again
+    assert ran == ["c", "d"]
+    for damaged in ("{", "[]", '{"done": []}', '{"done": {"a": 1}}'):
+        (tmp_path / "state.json").write_text(damaged)
+        with pytest.raises(ValueError, match="--fresh"):
+            ascend.run(tmp_path, [], say=said.append)
 
 
 def test_a_part_that_raises_is_told_and_the_others_run(tmp_path, monkeypatch):

@@ -218,6 +218,17 @@ def test_a_nan_is_a_difference():
     assert not parity.largest_difference(np.array([1.0, np.nan]), np.ones(2)) < 1e9
 
 
+def test_none_is_no_number():
+    with pytest.raises(parity.ParityError, match="None"):
+        parity.largest_difference(None, np.ones(()))
+
+
+def test_carry_wants_its_arguments_in_order():
+    for given in [(LayerNorm(3), TorchLayerNorm(3)), (TorchLayerNorm(3), None)]:
+        with pytest.raises(parity.ParityError, match="PyTorch module first"):
+            parity.carry(*given)
+
+
 # ids
 
 

@@ -53,6 +53,18 @@ def test_a_wrong_policy_gets_a_sentence(wrong, words):
     assert words in str(error.value) and "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize("framework", [np, "torch", None])
+def test_dtypes_of_something_else_get_a_sentence(framework):
+    with pytest.raises(TypeError, match="dtypes takes the module torch or mindspore"):
+        LayerPrecision().dtypes(framework)
+
+
+@pytest.mark.parametrize(("arguments", "words"), [({"frameworks": ("jax",)}, "no framework 'jax'"), ({"rows": 0}, "at least 1"), ({"seconds": 0}, "seconds above 0")])
+def test_bench_refuses(arguments, words):
+    with pytest.raises(ValueError, match=words):
+        bench.compare(**arguments)
+
+
 def test_bfloat16_is_refused_for_mindspore_on_a_cpu_before_anything_is_built():
     ms = pytest.importorskip("mindspore")
     if ms.get_context("device_target") != "CPU":

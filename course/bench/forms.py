@@ -20,7 +20,7 @@ fused_gelu = ops.GeLU()
 
 @dataclass(frozen=True)
 class Form:
-    """One way of writing; the defaults are those of the readable block."""
+    """One way of writing; the defaults are those of the readable block. ValueError for a word that is none of WORDS."""
 
     operands: str = "swapped"      # or "transposed": products that read an operand transposed, and a stream of two axes
     mask: str = "boolean"          # or "additive"
@@ -32,8 +32,19 @@ class Form:
     positions: str = "learned"     # which are no part of a block; or "table", "computed": RoPE on q and k
     buffers: str = "none"          # or "reused": scores and the wide layer of the MLP written into Parameters
 
+    def __post_init__(self):
+        for part, words in WORDS.items():
+            if getattr(self, part) not in words:
+                raise ValueError(f"{part} is {getattr(self, part)!r} and must be one of {', '.join(words)}.")
+        if self.cells == "one" and (self.qkv, self.buffers) != ("one", "none"):
+            raise ValueError("the block as one Cell has one projection for q, k and v, and no buffers.")
 
-FAST = Form(operands="transposed", mask="additive", softmax="one operation", norm="products")
+
+WORDS = {
+    "operands": ("swapped", "transposed"), "mask": ("boolean", "additive"), "softmax": ("by hand", "one operation"),
+    "norm": ("means", "products", "one operation"), "gelu": ("sigmoid", "tanh", "one operation"), "qkv": ("one", "three"),
+    "cells": ("many", "one"), "positions": ("learned", "table", "computed"), "buffers": ("none", "reused"),
+}
 
 
 def linear(x, weight, bias, operands):

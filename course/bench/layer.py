@@ -16,7 +16,7 @@ from types import SimpleNamespace
 
 from course import device, registry
 from course.exercise import piece
-from course.timing import Repeats
+from course.timing import Operator, Repeats
 
 SIZES = {
     "tiny": {"n_embd": 32, "n_head": 4, "n_ctx": 16, "batch": 2, "vocab_size": 81},       # for tests: nothing but overhead
@@ -116,7 +116,7 @@ class Measured(Repeats):
     peak: float = 0.0                                         # floating point operations a second of one large product in the same process
     output_gap: float = math.nan                              # largest difference from PyTorch's values, relative to the largest
     gradient_gap: float = math.nan
-    operators: list = field(default_factory=list)             # with profile=True: [name, calls, ms of all calls] of ten calls
+    operators: list = field(default_factory=list)             # with profile=True: timing.Operator of ten calls
     banner: str = ""
     error: str = ""
 
@@ -204,6 +204,9 @@ def measure(size="small", names=("run",), pieces=("layer",), passes=("both",), s
         one_of("run", run, RUNS)
     if not seconds > 0:
         raise ValueError(f"seconds is {seconds} and must be above 0.")
+    for what, given in (("modes", names), ("pieces", pieces), ("passes", passes)):
+        if not given:
+            raise ValueError(f"None of the {what} is given: name at least one.")
     names = chosen(names)
     found = [] if found is None else found
     say = progress or (lambda line: None)
@@ -251,7 +254,11 @@ def in_own_process(job, folder, limit):
     if process.returncode:
         said = [line.strip() for line in err.splitlines() if line.strip() and set(line.strip()) != {"-"}]
         return replace(empty, error=(said[-1][:160] if said else f"the process ended with code {process.returncode}"))
-    return replace(empty, **json.loads(out.splitlines()[-1]))
+    line = next((line for line in reversed(out.splitlines()) if line.startswith("{")), None)
+    if line is None:
+        return replace(empty, error="the process ended without figures")
+    found = json.loads(line)
+    return replace(empty, **{**found, "operators": [Operator(*row) for row in found.get("operators", [])]})
 
 
 def stop(process):
@@ -360,17 +367,18 @@ def waterfall_lines(rows):
 def operator_lines(m, most=12):
     if not m.operators:
         return []
-    total = sum(t for _, _, t in m.operators)
-    rows = sorted(m.operators, key=lambda row: -row[2])[:most]
+    total = sum(o.milliseconds for o in m.operators)
+    rows = sorted(m.operators, key=lambda o: -o.milliseconds)[:most]
     lines = ["", f"{m.mode}: operators of ten calls, by time", f"{'operator':40} calls        ms  share"]
-    return lines + [f"{name[:40]:40} {count:5}  {t:8.2f}  {t / total:5.0%}" for name, count, t in rows]
+    return lines + [f"{o.name[:40]:40} {o.calls:5}  {o.milliseconds:8.2f}  {o.milliseconds / total:5.0%}" for o in rows]
 
 
 def draw(found, size):
-    """A figure: medians as bars (the waterfall falling where its modes are there), and the roofline's one point for each candidate."""
+    """A figure of the first piece that was measured: medians as bars (the waterfall falling where its modes are there), and the roofline's one point for each candidate."""
     from course import show
 
-    which, p = found[0].piece, found[0].passes
+    first = next((m for m in found if not m.error), found[0])
+    which, p = first.piece, first.passes
     rows = [m for m in found if not m.error and (m.piece, m.passes) == (which, p)]
     if not rows:
         raise ValueError("There is nothing to draw: every candidate failed.")
@@ -453,6 +461,8 @@ def shell(options):
     for path in filter(None, (options.json, options.plot)):
         if not Path(path).resolve().parent.is_dir():
             raise ValueError(f"{path} cannot be written: there is no folder {Path(path).resolve().parent}.")
+        if Path(path).is_dir():
+            raise ValueError(f"{path} cannot be written: it is a folder.")
     if options.plot and Path(options.plot).suffix.lower() not in (".png", ".svg", ".pdf"):
         raise ValueError(f"--plot {options.plot}: the name must end in .png, .svg or .pdf.")
     found, code = [], 0
@@ -462,12 +472,12 @@ def shell(options):
             progress=lambda line: print(line, file=sys.stderr, flush=True), found=found,
         )
     except KeyboardInterrupt:
-        print("interrupted: what follows was measured before", file=sys.stderr)
+        print(f"interrupted: {'what follows was measured before' if found else 'nothing was measured before'}", file=sys.stderr)
         code = 130
     if found:
         print(report(found, options.size))
-    if options.json:
-        Path(options.json).write_text(json.dumps({"size": options.size, "measured": [{**asdict(m), "flops": flops(m.piece, m.passes, options.size)} for m in found]}, indent=1), encoding="utf-8")
+    if options.json and found:                                # an interrupt before the first candidate leaves an older file alone
+        Path(options.json).write_text(json.dumps({"size": options.size, "measured": [written(m, options.size) for m in found]}, indent=1), encoding="utf-8")
     if options.plot and any(not m.error for m in found):
         import matplotlib
 
@@ -476,6 +486,11 @@ def shell(options):
     if not code and all(m.error for m in found):
         code = 1
     return code
+
+
+def written(m, size):
+    """A Measured for a JSON file, which knows no nan."""
+    return {**{k: None if isinstance(v, float) and math.isnan(v) else v for k, v in asdict(m).items()}, "flops": flops(m.piece, m.passes, size)}
 
 
 def words_of(text):
@@ -757,11 +772,17 @@ def in_this_process(size, change):
     Args:
         size: one of SIZES.
         change: what differs from the fast form, for example {"qkv": "three"}.
+
+    Raises:
+        ValueError: a size that is none of SIZES, a part or a word that Form does not know.
     """
+    one_of("size", size, SIZES)
     import mindspore as ms
 
     from course.bench import forms
 
+    for part in change:
+        one_of("the part to change", part, forms.WORDS)
     cell = forms.block(config_of(size), forms.Form(**{**MODES["form-fast"].form, **change}))
     parameters = [(p, readable(name)) for name, p in cell.parameters_and_names() if p.requires_grad]
     set_weights(parameters, SIZES[size]["n_embd"])

@@ -5,7 +5,7 @@ import subprocess
 import sys
 import tempfile
 
-from course import device, timing
+from course import device, registry, timing
 
 DTYPES = {"pytorch": ("float32", "float16", "bfloat16"), "mindspore": ("float32", "float16")}   # no bfloat16 matmul on MindSpore's CPU
 LABELS = {"pytorch": "PyTorch", "mindspore": "MindSpore"}
@@ -16,17 +16,27 @@ def compare(rows=128, d_in=384, d_out=1536, seconds=1.0, frameworks=("pytorch", 
 
     Returns:
         {"PyTorch float32": Timing, ...}; MindSpore's run as a compiled graph, .first holds the compile time.
+
+    Raises:
+        ValueError: a framework that is none of the two, sizes below 1, no seconds.
+        RuntimeError: a framework's process failed; the message has its last words.
     """
+    for framework in frameworks:
+        if framework not in DTYPES:
+            raise ValueError(f"there is no framework {framework!r}: frameworks are {' and '.join(DTYPES)}.")
+    if not min(rows, d_in, d_out) >= 1 or not seconds > 0:
+        raise ValueError(f"rows, d_in and d_out must be at least 1 and seconds above 0; they are {rows}, {d_in}, {d_out} and {seconds}.")
     timings = {}
     for framework in frameworks:
         job = {"framework": framework, "rows": rows, "d_in": d_in, "d_out": d_out, "seconds": seconds}
         with tempfile.TemporaryDirectory() as folder:         # the compiler's trace files stay out of the course
             done = subprocess.run(
                 [sys.executable, "-m", "course.bench.precision", json.dumps(job)], capture_output=True, text=True, cwd=folder,
-                env={**os.environ, "GLOG_v": "4"},
+                env={**os.environ, "GLOG_v": "4", "PYTHONPATH": str(registry.ROOT)},
             )
         if done.returncode:
-            raise RuntimeError(f"timing {framework} failed: {done.stderr.strip().splitlines()[-1]}")
+            said = done.stderr.strip() or f"its process ended with code {done.returncode}"
+            raise RuntimeError(f"timing {framework} failed: {said.splitlines()[-1]}")
         for dtype, found in json.loads(done.stdout.splitlines()[-1]).items():
             name = f"{LABELS[framework]} {dtype}"
             timings[name] = timing.Timing(name, found["first"], found["seconds"], found["banner"])

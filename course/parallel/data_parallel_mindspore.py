@@ -75,7 +75,7 @@ def train(options, rank, world_size, all_reduce):
     optimizer = piece("mindspore.training.AdamW")(model.trainable_params(), lr=job.LR, betas=job.BETAS, eps=job.EPS, weight_decay=job.WEIGHT_DECAY)
     path, first = job.checkpoint(options, "safetensors"), 0
     if options.resume:
-        first = given("mindspore.training.load_checkpoint")(path, model, optimizer)
+        first = job.resumed(given("mindspore.training.load_checkpoint"), path, model, optimizer)
     value_and_grad = gradient_function(model)
     batches, losses = job.Batches(options), []
     for it in range(first, options.steps):

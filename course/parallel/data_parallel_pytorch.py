@@ -35,11 +35,11 @@ def work(options, rank, world_size):
 
 @contextlib.contextmanager
 def group(backend, rank, world_size):
-    """The process group inside, and none afterwards. A peer that does not answer for half a minute is an error."""
+    """The process group inside, and none afterwards. A peer that does not answer for a minute is an error."""
     import torch.distributed as dist
 
     alone = {} if "MASTER_ADDR" in os.environ else {"store": dist.HashStore(), "rank": rank, "world_size": world_size}
-    dist.init_process_group(backend, timeout=timedelta(seconds=30), **alone)
+    dist.init_process_group(backend, timeout=timedelta(seconds=60), **alone)
     try:
         yield
     finally:
@@ -79,7 +79,7 @@ def train(options, rank, world_size, device):
     optimizer = piece("pytorch.training.AdamW")(model.parameters(), lr=job.LR, betas=job.BETAS, eps=job.EPS, weight_decay=job.WEIGHT_DECAY)
     path, first = job.checkpoint(options, "pt"), 0
     if options.resume:
-        first = piece("pytorch.training.load_checkpoint")(path, model, optimizer)
+        first = job.resumed(piece("pytorch.training.load_checkpoint"), path, model, optimizer)
     wrapped = in_ddp(model) if options.ddp else model
     accumulate = piece("pytorch.parallel.accumulate" if options.ddp else "pytorch.training.accumulate")
     batches, losses = job.Batches(options), []

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 LR, BETAS, EPS, WEIGHT_DECAY, CLIP = 1e-3, (0.9, 0.99), 1e-8, 0.1, 1.0
 VOCAB_SIZE = 81
+CHARACTERS = 200_000   # of the text that the windows are cut from
 
 OPTIONS = {
     "steps": (20, "updates in all"),
@@ -19,6 +20,8 @@ OPTIONS = {
     "seed": (1337, "of weights and batches"),
     "every": (5, "updates between checkpoints"),
 }
+NOT_THE_PIPELINE = ("steps", "micro_batches", "every", "out", "resume", "compare", "ddp", "kill")
+ONLY_THE_PIPELINE = ("cuts", "repeats")
 PIPELINE = {"n_layer": 4, "n_head": 4, "n_embd": 128, "n_ctx": 64}   # a stage should have something to do
 
 
@@ -54,6 +57,11 @@ def read(description, world_size, defaults=()):
     for name in ("batch_size", "micro_batches", "n_ctx", "n_layer", "n_head", "n_embd", "every", "repeats"):
         if getattr(options, name) < 1:
             made.error(f"--{name.replace('_', '-')} is {getattr(options, name)} and must be at least 1.")
+    for name in ("steps", "seed"):
+        if getattr(options, name) < 0:
+            made.error(f"--{name} is {getattr(options, name)} and cannot be below 0.")
+    if options.n_ctx >= CHARACTERS:
+        made.error(f"--n-ctx {options.n_ctx} is more than the text has: {CHARACTERS:,} characters.")
     if options.n_embd % options.n_head:
         made.error(f"--n-embd {options.n_embd} cannot be cut into --n-head {options.n_head} heads of one width: take a multiple.")
     parts = world_size * options.micro_batches
@@ -65,6 +73,8 @@ def read(description, world_size, defaults=()):
         rank, at, step = options.kill.partition("@")
         if not (at and rank.isdigit() and step.isdigit()) or int(rank) >= world_size:
             made.error(f"--kill {options.kill} should be RANK@STEP with a rank below {world_size}, for example 1@7.")
+        if int(step) >= options.steps:
+            made.error(f"--kill {options.kill} never happens: the {options.steps} updates are counted from 0.")
         options.kill = int(rank), int(step)
     for m in options.cuts if defaults else ():                # the pipeline has defaults of its own
         if m < 1 or options.batch_size % m:
@@ -84,7 +94,7 @@ class Batches:
 
         from course import corpus
 
-        text = np.array(list(corpus.load("shakespeare")[:200_000]))
+        text = np.array(list(corpus.load("shakespeare")[:CHARACTERS]))
         _, self.tokens = np.unique(text, return_inverse=True)  # symbols numbered in sorted order, as in lesson 01
         self.options = options
 
@@ -113,11 +123,20 @@ def checkpoint(options, suffix):
     """The path of the checkpoint, its folder made; None without --out."""
     if options.out is None:
         return None
-    Path(options.out).mkdir(parents=True, exist_ok=True)
     path = Path(options.out) / f"checkpoint.{suffix}"
     if options.resume and not path.exists():
-        raise FileNotFoundError(f"There is no checkpoint in {options.out} yet: start the run without --resume.")
+        raise FileNotFoundError(f"There is no {path.name} in {options.out} yet: start the run without --resume.")
+    path.parent.mkdir(parents=True, exist_ok=True)
     return path
+
+
+def resumed(load, path, model, optimizer):
+    """The update to go on with; ValueError in a sentence for a file that is no checkpoint of this run."""
+    try:
+        return load(path, model, optimizer)
+    except Exception as error:
+        words = next((line.strip() for line in str(error).splitlines() if line.strip() and not line.endswith(":")), type(error).__name__)
+        raise ValueError(f"{path} cannot be resumed with these sizes, or is damaged: {words}") from error
 
 
 def die_if_told(options, rank, it):

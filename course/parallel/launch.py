@@ -4,8 +4,10 @@ The processes are started by torchrun or msrun, as on a cluster. What is added h
 address, a limit on the time, and that no process is left over, whatever happens. (The meeting point of torchrun itself listens on all
 addresses of the machine while the run lasts: it has no option for that.)
 """
+import contextlib
 import json
 import os
+import random
 import re
 import shutil
 import signal
@@ -59,12 +61,14 @@ def run(program, *arguments, processes=2, seconds=60):
         raise ValueError(f"There is no program {program!r}: {', '.join(PROGRAMS)}.")
     if processes < 1:
         raise ValueError(f"{processes} processes cannot run: at least 1 is needed.")
+    if not seconds > 0:
+        raise ValueError(f"The limit is {seconds} seconds and should be above 0; most runs take 5 to 60.")
     name = uuid.uuid4().hex
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         folder = Path(folder)
         with open(folder / "out", "w") as out, open(folder / "err", "w") as err:
             started = subprocess.Popen(
-                command(program, arguments, processes, folder), cwd=folder, env=environment(folder, name, seconds),
+                command(program, arguments, processes, folder, seconds), cwd=folder, env=environment(folder, name, seconds),
                 stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True,
             )
             try:
@@ -95,19 +99,32 @@ def shell(options):
     """python -m course parallel: the ranks' reports as lines; the exit code."""
     if options.what == "pipeline" and options.framework == "mindspore":
         raise ValueError("MindSpore has no Send and Receive for a CPU: the pipeline runs with --framework pytorch.")
+    useless = list(job.NOT_THE_PIPELINE if options.what == "pipeline" else job.ONLY_THE_PIPELINE)
+    if options.framework == "mindspore":
+        useless.append("ddp")
+    for name in useless:
+        if getattr(options, name) not in (None, False):
+            raise ValueError(f"--{name.replace('_', '-')} has no effect on {options.what} with --framework {options.framework}: leave it out.")
     out = options.out
+    before = checkpoints(out)
     if out is not None:
         options.out = str(Path(out).resolve())                # the program runs in a folder that is thrown away
     program = "pipeline" if options.what == "pipeline" else f"data_parallel_{options.framework}"
     try:
         reports = run(program, *job.given_options(options), processes=options.processes, seconds=options.seconds)
     except RunFailed as failed:
-        kept = out is not None and list(Path(out).glob("checkpoint.*"))
-        print(failed, f"The last checkpoint is whole, the same command with --resume goes on from {out}." if kept else "", file=sys.stderr)
+        kept = checkpoints(out) != before                     # by this run
+        without = " and without --kill" if options.kill else ""
+        print(failed, *[f"The last checkpoint is whole, the same command with --resume{without} goes on from {out}."] * kept, file=sys.stderr)
         return 1
     for report in reports:
         print(f"rank {report['rank']} over {report['backend']}: {said(report)}")
     return 0
+
+
+def checkpoints(folder):
+    """path -> time of its last change."""
+    return {path: path.stat().st_mtime_ns for path in Path(folder).glob("checkpoint.*")} if folder else {}
 
 
 def said(report):
@@ -118,7 +135,7 @@ def said(report):
     return f"updates {report['first']} to {report['first'] + len(report['losses'])}, loss {report['losses'][0]:.3f} to {report['losses'][-1]:.3f}"
 
 
-def command(program, arguments, processes, folder):
+def command(program, arguments, processes, folder, seconds):
     arguments = [str(a) for a in arguments]
     if PROGRAMS[program] == "torchrun":
         return [
@@ -129,7 +146,7 @@ def command(program, arguments, processes, folder):
     msrun = shutil.which("msrun", path=str(Path(sys.executable).parent)) or "msrun"
     return [
         msrun, "--worker_num", str(processes), "--local_worker_num", str(processes), "--master_addr", "127.0.0.1", "--master_port", str(free_port()),
-        "--join", "True", "--log_dir", str(folder / "log"), "--cluster_time_out", "60", str(Path(__file__).with_name(f"{program}.py")), *arguments,
+        "--join", "True", "--log_dir", str(folder / "log"), "--cluster_time_out", str(int(min(seconds, 86_400)) + 60), str(Path(__file__).with_name(f"{program}.py")), *arguments,
     ]
 
 
@@ -146,9 +163,12 @@ def environment(folder, name, seconds):
 
 
 def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+    """A port below those that a system gives to outgoing connections: none of these takes it until msrun listens, some seconds later."""
+    for port in random.Random().sample(range(20_000, 32_000), 100):
+        with socket.socket() as s, contextlib.suppress(OSError):
+            s.bind(("127.0.0.1", port))
+            return port
+    raise RuntimeError("No free port was found between 20000 and 32000.")
 
 
 def wait(started, folder, deadline):
@@ -174,11 +194,12 @@ def end(started, name):
         os.killpg(started.pid, signal.SIGKILL)
     except (ProcessLookupError, PermissionError):
         pass
-    for pid in left_over(name):
-        try:
-            os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
+    patience = time.monotonic() + 20                          # a process that is killed may take a moment to be gone
+    while (pids := left_over(name)) and time.monotonic() < patience:
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.05)
     started.wait()
 
 
@@ -199,16 +220,20 @@ def failure(folder, processes, ended, seconds, log):
     pids = {int(path.read_text()): int(path.stem[4:]) for path in folder.glob("rank*.pid")}
     errors = {int(path.stem[4:]): path.read_text() for path in sorted(folder.glob("rank*.error"), key=lambda p: p.stat().st_mtime)}
     told = [(int(m["rank"]) if "rank" in m.groupdict() else pids.get(int(m["pid"])), int(m["code"])) for pattern in DIED for m in pattern.finditer(log)]
+
+    def who(rank):
+        return f"Rank {rank} of {processes}" if rank is not None else f"One of {processes} ranks"
+
     for rank, code in told:
         if code < 0 and rank not in errors and code != -signal.SIGTERM:
-            return RunFailed(f"Rank {rank} of {processes} died ({signal.Signals(-code).name}); the other ranks were ended.", rank, log)
+            return RunFailed(f"{who(rank)} died ({signal.Signals(-code).name}); the other ranks were ended.", rank, log)
     own = {rank: text for rank, text in errors.items() if not any(words in text for words in worker.LOST)} or errors
     for rank, text in own.items():
-        return RunFailed(f"Rank {rank} of {processes} stopped: {text}", rank, log)
+        return RunFailed(f"{who(rank)} stopped: {text}", rank, log)
     if not ended:
         return RunFailed(f"The run was not over after {seconds} seconds and was ended.", None, log)
     for rank, code in told:
         refused = re.search(r"\.py: error: (.*)", log)         # what argparse says
-        return RunFailed(refused[1] if refused else f"Rank {rank} of {processes} ended with exit code {code}.", rank, log)
+        return RunFailed(refused[1] if refused else f"{who(rank)} ended with exit code {code}.", rank, log)
     last = [line for line in log.splitlines() if line.strip()]
     return RunFailed(f"The run did not start: {last[-1] if last else 'nothing was said'}", None, log)

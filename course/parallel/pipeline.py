@@ -32,7 +32,7 @@ def work(options, rank, world_size):
         loss.backward()
         model = model_of(options, device)
         stage = Stage(model, rank, world_size)
-        ends = dist.new_group([0, world_size - 1])            # every rank makes it, also those outside
+        ends = dist.new_group(sorted({0, world_size - 1}))    # every rank makes it, also those outside
         report = {"rank": rank, "backend": backend, "runs": {}}
         for m in options.cuts:
             best = None

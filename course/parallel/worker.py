@@ -11,7 +11,7 @@ REPORTS = "GPT_TWICE_REPORTS"     # folder for pids, reports and errors; set by 
 PARENT = "GPT_TWICE_PARENT"       # process that waits for this run
 SECONDS = "GPT_TWICE_SECONDS"     # how long the run may take
 RUN = "GPT_TWICE_RUN"             # a name of the run, which every process of it inherits
-LOST = ("Connection reset", "Connection closed", "Broken pipe", "Timed out", "timed out")   # how gloo tells that a peer is gone
+LOST = ("Connection reset", "Connection closed", "Connection refused", "Broken pipe", "Timed out", "timed out", "timeout", "Timeout", "failed to recv")   # how gloo tells that a peer is gone
 
 
 def rank_and_size():
@@ -70,8 +70,8 @@ def alive(pid):
 def run(work):
     """Call work() and hand in its report, a dict: to the launcher's folder, or as a line of JSON where there is none.
 
-    An error is handed in as one sentence. A rank that has lost another one waits a moment before it ends, so that the launcher sees
-    first who died first.
+    An error is handed in as one sentence. A rank that has lost another one waits for the launcher to end it, which first sees who died
+    first; on a busy machine this takes a while.
     """
     watch()
     rank, _ = rank_and_size()
@@ -86,7 +86,7 @@ def run(work):
         if folder and worker:
             write(Path(folder) / f"rank{rank}.error", sentence)
         if any(words in str(error) for words in LOST):
-            time.sleep(3)
+            time.sleep(20)
         sys.exit(f"rank {rank}: {sentence}")
     if folder:
         write(Path(folder) / f"rank{rank}.json", json.dumps(report))

@@ -43,10 +43,12 @@ def flash_attention_arguments(q, k, v, mask="causal", layout="BNSD", scale=None)
     """The arguments of ops.flash_attention_score as a dict; q, k, v (B, n_head, T, head_dim) in float16 or bfloat16.
 
     mask: "causal", a bool tensor of T_q by T_k that is True where a query may attend, or None. TypeError for
-    another dtype, ValueError for TND with a mask that is not "causal".
+    another dtype, ValueError for another word and for TND with a mask that is not "causal".
     """
     if q.dtype not in (ms.float16, ms.bfloat16):
         raise TypeError(f"q is {q.dtype}: the operator takes float16 and bfloat16, cast q, k and v first")
+    if isinstance(mask, str) and mask != "causal":
+        raise ValueError(f"mask is {mask!r} and must be 'causal', a bool tensor or None")
     if layout == "TND" and not isinstance(mask, str):
         raise ValueError("TND knows the causal mask only: choose another layout, or mask='causal'")
     B, n_head, T_q, head_dim = q.shape

@@ -110,7 +110,7 @@ def cosine_lr(it, max_lr, min_lr, warmup, total):
 def save_checkpoint(path, model, optimizer, it):
     """Write all that a run needs to go on: a dict with "model", "optimizer", "it" and "rng" (torch.get_rng_state()).
 
-    path: str or Path. A save that is interrupted leaves the file that was there before as it was.
+    path: str or Path. A save that is interrupted or fails leaves the file that was there before as it was, and raises.
     """
     state = {
         "model": model.state_dict(),

@@ -76,6 +76,10 @@ EAGER_RULES = [
     ("Unsupported op", "this operation has no kernel on this device."),
     ("Kernel select failed", "this operation does not take arguments of this dtype, or not in this order."),
     ("should be in the range", "an index points outside the table that is read."),
+    ("keepdim=bool", "with axis= the word is keepdims, with dim= it is keepdim."),
+    ("mean(axis=int, keepdims=bool)", "the method mean spells it keep_dims, where sum, max and var spell it keepdims."),
+    ("is invalid for input of size", "a reshape asks for more or fewer numbers than there are: sizes come from the shape of what came in, not from numbers written down."),
+    ("'ScalarToTensor', the type of 'x'", "a NumPy number stands where a Python number is wanted; float(...) makes one of it."),
     ("need to broadcast", "the shapes do not fit in a sum or an elementwise product."),
     ("input=<class 'numpy.ndarray'>", "a NumPy number or array stands before a tensor and makes a NumPy array of it; math.sqrt gives a plain number."),
     ("_auto_prefix", "super().__init__() must come first in __init__."),
@@ -92,7 +96,8 @@ def in_plain_words(rules=()):
         words = next((words for mark, words in [*rules, *EAGER_RULES] if mark in str(error)), None)
         if words is None or type(error) not in (AttributeError, RuntimeError, TypeError, ValueError):
             raise
-        raise type(error)(f"{words} MindSpore says: {first_words(str(error))}").with_traceback(error.__traceback__) from None
+        said = str(error).rpartition("MindSpore says: ")[2]       # where an inner one has been here, its words give way
+        raise type(error)(f"{words} MindSpore says: {first_words(said)}").with_traceback(error.__traceback__) from None
 
 
 def wait(got):
@@ -205,6 +210,9 @@ GRAPH_RULES = [
 ]
 
 
+PLUS_EQUALS = "+=, -=, *= and /= on a tensor: in graph mode they write into it, y = y + ... makes a new one"
+
+
 def same_in_graph_mode(function, *args, atol=FLOAT32):
     """Fails if ms.jit(function) does not compile, in plain words and with the learner's line, or gives other numbers."""
     given = [tensor(a) for a in args]
@@ -226,6 +234,39 @@ def same_in_graph_mode(function, *args, atol=FLOAT32):
     for a, b in pairs:
         if isinstance(a, ms.Tensor):
             close(b, a.asnumpy(), atol, name="the result in graph mode")
+    for name, mine, theirs in zip(argument_names(function.construct if isinstance(function, nn.Cell) else function, args), args, given):
+        if isinstance(mine, np.ndarray) and not np.array_equal(mine, theirs.asnumpy()):
+            fail(f"in graph mode the argument {name} is changed in place: whoever called you still needs it.", look=PLUS_EQUALS)
+
+
+def same_gradient_in_graph_mode(function, *args, params=(), atol=1e-5):
+    """Fails if the compiled gradient of a fixed weighting of the result is another than the eager one: to the first argument and to params."""
+    given = [tensor(a) for a in args]
+    weighting = ms.Tensor(rand(*function(*given).shape, seed=99))
+
+    def weighted(*x):
+        return (function(*x) * weighting).sum()
+
+    gradient = ms.grad(weighted, 0, weights=list(params)) if params else ms.grad(weighted)
+    eager = gradient(*given)
+    try:
+        with in_a_folder_of_its_own():
+            compiled = ms.jit(gradient)(*given)
+            wait(flat(compiled))
+    except Exception as error:
+        fail("it works eagerly, and its gradient does not compile in graph mode.", example=first_words(str(error)), look=source_line(str(error)))
+    for a, b in zip(flat(eager), flat(compiled)):
+        if not equal(b, a.asnumpy(), atol * max(1.0, float(abs(a.asnumpy()).max()))):
+            fail(
+                "the gradient is right eagerly and wrong in graph mode: something is computed outside the graph, or written over.",
+                example=difference(b, a.asnumpy(), "the gradient"),
+                look=f".asnumpy() and ms.Tensor(...) of a value that depends on the input; values kept on self in construct; {PLUS_EQUALS}",
+            )
+
+
+def flat(tensors):
+    """The tensors of nested tuples, in order."""
+    return [t for part in tensors for t in flat(part)] if isinstance(tensors, (tuple, list)) else [tensors]
 
 
 @contextlib.contextmanager
@@ -289,6 +330,11 @@ def parameters_are(cell, shapes, name):
     for key, p in cell.parameters_and_names():
         if not p.requires_grad:
             fail(f"{name}.{key} has requires_grad=False: training leaves it alone.")
+        if p.name != key:
+            fail(
+                f"{name}.{key} calls itself {p.name}: a checkpoint and an optimizer know it by that name.",
+                look="name= in ms.Parameter(...), and parameters that are put in place after __init__: set_data changes the numbers and keeps the name",
+            )
 
 
 def fill(cell, seed=0, scale=0.5):
@@ -305,5 +351,5 @@ def arrays(cell):
 
 __all__ = [
     "FLOAT32", "Mismatch", "arrays", "call", "close", "equal", "fail", "fill", "gradients_close", "gradients_of", "in_plain_words", "is_tensor", "isolated",
-    "parameters_are", "rand", "rand_ids", "same_in_graph_mode", "tensor",
+    "parameters_are", "rand", "rand_ids", "same_gradient_in_graph_mode", "same_in_graph_mode", "tensor",
 ]

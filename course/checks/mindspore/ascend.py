@@ -14,7 +14,7 @@ from mindspore import nn, ops
 from course import flash
 from course.checks import checks
 from course.checks.mindspore import (
-    call, close, fail, gradients_close, gradients_of, is_tensor, rand, same_in_graph_mode,
+    call, close, fail, gradients_close, gradients_of, in_plain_words, is_tensor, rand, same_in_graph_mode,
 )
 
 ms.runtime.launch_blocking()    # as in the checks of training: waiting for each small operation is faster than handing it over
@@ -104,7 +104,7 @@ def to_unknown_layout(to_layout):
 @checks(TO, "gradients")
 def to_gradients(to_layout):
     x = rand(*SHAPE, seed=3)
-    for layout in ("SBH", "TND"):
+    for layout in flash.LAYOUTS:
 
         def run(x, layout=layout):
             return to_layout(x, layout)
@@ -175,7 +175,7 @@ def from_unknown_layout(from_layout):
 
 @checks(FROM, "gradients")
 def from_gradients(from_layout):
-    for layout in ("SBH", "TND"):
+    for layout in flash.LAYOUTS:
         y = laid(rand(*SHAPE, seed=7), layout).copy()
 
         def run(y, layout=layout):
@@ -219,7 +219,9 @@ def qkv(B, N, T_q, T_k, D, seed=0):
 
 def arguments_of(function, q, k, v, *args, **options):
     """The dict, looked at for what no call could bear."""
-    got = call(function, q, k, v, *args, **options)
+    rule = ("FlashAttentionScore", "the operator itself is called: return the dict of its arguments, and call nothing.")
+    with in_plain_words([rule]):
+        got = call(function, q, k, v, *args, **options)
     if got is None:
         fail("the result is None. Is there a return at the end?")
     if not isinstance(got, dict):
@@ -231,6 +233,15 @@ def arguments_of(function, q, k, v, *args, **options):
     for name in ("query", "key", "value", "head_num"):
         if name not in got:
             fail(f"{name} is missing: the operator has no default for it.")
+    for name in ("query", "key", "value", "attn_mask"):
+        if got.get(name) is not None and not isinstance(got[name], ms.Tensor):
+            fail(f"{name} is of type {type(got[name]).__name__}: the operator takes a mindspore.Tensor there.", look=f"the line that makes {name}")
+    sorted_ = [np.sort(flash.numbers(x), axis=None) for x in (q, k, v)]
+    for name, wanted in zip(("query", "key", "value"), sorted_):
+        mine = np.sort(flash.numbers(got[name]), axis=None)
+        if mine.size == wanted.size and not any(np.array_equal(mine, other) for other in sorted_):      # swapped ones are told by the result
+            few = "is scaled: the operator scales the scores itself, by scalar_value" if np.corrcoef(mine, wanted)[0, 1] > 0.999 else "holds other numbers than it was given"
+            fail(f"{name} {few}.", example=f"its largest number is {mine[-1]:.4g}, that of the tensor you were given {wanted[-1]:.4g}", look=f"the line that makes {name}: to_layout moves numbers and changes none")
     return got
 
 
@@ -296,6 +307,9 @@ def compare(function, q, k, v, shown, where, known=(), look="", **options):
     given = arguments.get("input_layout")
     if given != layout:
         fail("input_layout is missing, and the operator then takes it for BSH." if given is None else f"input_layout is {given!r} and {layout!r} was asked for.", look="the line of input_layout")
+    heads = arguments["head_num"]
+    if isinstance(heads, int) and heads != q.shape[1]:
+        fail(f"head_num is {heads} and q has {q.shape[1]} heads.", look="head_num: axis 1 of q, as it is before to_layout")
     got = result_of(arguments, layout, q.shape, where)
     known = [(words, lambda f=f: f().astype(np.float32)) for words, f in [*known, *call_mistakes(q, k, v, shown)]]
     close(ms.Tensor(got.astype(np.float32)), expected(q, k, v, shown, scale).astype(np.float32), HALF, name=f"the attention of this call ({where})", known=known, look=look)
@@ -317,7 +331,8 @@ def arguments_mask(function):
     mask = rand(2, 1, 4, 6, seed=4) > 0
     mask[..., 0], mask[..., 1] = True, False                  # no empty row, inverted or not
     for given in (mask[0, 0], mask, np.broadcast_to(mask, (2, 3, 4, 6)).copy()):
-        compare(function, q, k, v, given, f"a mask of shape {given.shape}", mask=given)
+        known = [("the mask of the first sequence serves all: hand on the mask you were given, whole.", lambda: expected(q, k, v, mask[:1]))]
+        compare(function, q, k, v, given, f"a mask of shape {given.shape}", mask=given, known=known)
 
 
 @checks(ARGUMENTS, "no mask")
@@ -327,8 +342,17 @@ def arguments_no_mask(function):
 
 @checks(ARGUMENTS, "every layout")
 def arguments_layouts(function):
+    look = "to_layout for query, key and value; sizes are those of q and k before it"
     for layout in flash.LAYOUTS:
-        compare(function, *qkv(2, 3, 1 if layout == "BSND" else 4, 5, 16, seed=12), seen_by(1 if layout == "BSND" else 4, 5), layout, look="to_layout for query, key and value", layout=layout)
+        T = 1 if layout == "BSND" else 4
+        q, k, v = qkv(2, 3, T, 5, 16, seed=12)
+
+        def end_to_end():
+            one = [x.swapaxes(0, 1).reshape(1, 3, -1, 16) for x in (q, k, v)]
+            return expected(*one, seen_by(2 * T, 10)).reshape(3, 2, T, 16).swapaxes(0, 1)
+
+        known = [("the sequences are taken for one long one, and the second sees the first: each needs an end of its own.", end_to_end)] if layout == "TND" else []
+        compare(function, q, k, v, seen_by(T, 5), layout, look=look, layout=layout, known=known)
 
 
 @checks(ARGUMENTS, "a scale that is given")
@@ -350,8 +374,11 @@ def arguments_bfloat16(function):
 @checks(ARGUMENTS, "what does not fit is refused")
 def arguments_refused(function):
     q, k, v = (ms.Tensor(x.astype(np.float32)) for x in qkv(1, 2, 3, 3, 16))
-    refuses(function, q, k, v, error=TypeError, what="q in float32", look="the first lines: compare q.dtype with ms.float16 and ms.bfloat16")
+    for dtype in (ms.float32, ms.float64, ms.int32):
+        look = "the first lines: compare q.dtype with ms.float16 and ms.bfloat16"
+        refuses(function, *(x.astype(dtype) for x in (q, k, v)), error=TypeError, what=f"q in {str(dtype).lower()}", look=look)
     half = [x.astype(ms.float16) for x in (q, k, v)]
+    refuses(lambda *x: function(*x, mask="full"), *half, what="mask='full'", look="the branch of masks in words: 'causal' is the only word")
     for mask in (ms.Tensor(seen_by(3, 3)), None):
         refuses(lambda *x: function(*x, mask=mask, layout="TND"), *half, what=f"TND with {'mask=None' if mask is None else 'a mask that is not causal'}", look="the first lines: TND is for the causal mask")
 
@@ -367,13 +394,24 @@ def scores_and_average(q, k, v, mask, scale):
     return ops.matmul(ops.softmax(scores, -1), v)
 
 
+MISSING = object()
+
+
 class Core:
     """An attend that remembers what it was given."""
 
     def __init__(self):
-        self.given = []
+        self.given, self.tensors = [], []
 
-    def __call__(self, q, k, v, mask, scale):
+    def __call__(self, q, k, v, mask=MISSING, scale=MISSING):
+        look = "the arguments of attend: q, k, v, mask, scale"
+        if mask is MISSING or scale is MISSING:
+            fail("attend is not given its mask and its scale." if mask is MISSING else "attend is not given its scale.", look=look)
+        if scale is None or isinstance(scale, str) or isinstance(mask, (int, float)):
+            fail("mask and scale are swapped, or one of them is lost.", example=f"attend gets mask = {mask!r} and scale = {scale!r}", look=look)
+        if isinstance(mask, str):
+            fail(f"attend gets the mask {mask!r}, and none was given: hand it on as it is.", look=look)
+        self.tensors = [q, k, v]
         for name, x in [("q", q), ("k", k), ("v", v)]:
             if not isinstance(x, ms.Tensor):
                 fail(f"attend gets a {type(x).__name__} for {name}, expected a tensor.")
@@ -386,16 +424,30 @@ class Core:
 def padded(AutoPad, d, *options):
     """What attend was given for q, k, v of head_dim d."""
     core = Core()
-    x = rand(2, 3, 4, d, seed=d)
-    call(AutoPad(core, *options), x, rand(2, 3, 5, d, seed=1), rand(2, 3, 5, d, seed=2))
+    given = [rand(2, 3, 4, d, seed=d), rand(2, 3, 5, d, seed=1), rand(2, 3, 5, d, seed=2)]
+    call(AutoPad(core, *options), *given)
     if len(core.given) != 1:
         fail(f"attend is called {len(core.given)} times, expected once.")
+    for name, mine, x in zip("qkv", core.tensors, given):
+        filled = mine.asnumpy()
+        if filled.shape[:-1] != x.shape[:-1] or filled.shape[-1] <= d:
+            continue                                                      # told by the widths
+        front, behind = filled[..., :d], filled[..., d:]
+        if np.array_equal(front, x) and not behind.any():
+            continue
+        if np.array_equal(filled[..., -d:], x):
+            fail(f"the zeros stand in front of the channels of {name}: they belong behind them.", example=f"head_dim {d}: the last {d} of {filled.shape[-1]} channels are those of {name}", look="the order of the two in ops.cat")
+        if np.array_equal(front, x):
+            fail(f"{name} is filled up with other numbers than zeros: the products with them would be part of the scores.", example=f"head_dim {d}: channel {d} holds {behind[0, 0, 0, 0]:.4g}", look="ops.zeros")
+        fail(f"the channels of {name} do not reach attend as they are.", example=f"head_dim {d}: channel 0 was {x[0, 0, 0, 0]:.4g} and is {front[0, 0, 0, 0]:.4g}", look="what is done to q, k and v besides the zeros")
     return core.given[0]
 
 
 @checks(PAD, "what attend is given")
 def pad_widths(AutoPad):
     cell = AutoPad(scores_and_average)
+    if isinstance(cell, nn.Cell) and not hasattr(cell, "_params"):
+        fail("super().__init__() is missing: it must come first in __init__.", look="the first line of __init__")
     if not isinstance(cell, nn.Cell):
         fail(f"AutoPad should be a mindspore.nn.Cell and is a {type(cell).__name__}.", look="class AutoPad(nn.Cell)")
     if cell.trainable_params():
@@ -414,6 +466,7 @@ def pad_widths(AutoPad):
             fail(f"the scale is of type {type(scale).__name__}, expected a Python number: the operator takes no tensor there.", look="math.sqrt")
         if abs(scale - 1 / math.sqrt(d)) > 1e-9:
             words = {
+                1 / math.sqrt(16): "the scale is that of the multiple, expected that of head_dim.",
                 1 / math.sqrt(want): "the scale is that of the padded head_dim: zeros add nothing to a dot product, so the scale must stay that of the true head_dim.",
                 math.sqrt(d): "the scale is sqrt(head_dim), expected 1 over it.", 1 / d: "the scale is 1 / head_dim, expected 1 / sqrt(head_dim).", 1.0: "the scale is 1, expected 1 / sqrt(head_dim).",
             }
@@ -444,6 +497,19 @@ def pad_nothing(AutoPad):
             fail("a head_dim that is a multiple already is padded too.", example=f"head_dim {d}: attend gets {[s[-1] for s in shapes]}", look="how many zeros are missing when the remainder is 0")
         if abs(scale - 1 / math.sqrt(d)) > 1e-9:
             fail("the scale is wrong where nothing is padded.", example=f"head_dim {d}: {scale:.4f}, expected {1 / math.sqrt(d):.4f}")
+        q, k, v = rand(2, 3, 4, d, seed=1), rand(2, 3, 5, d, seed=2), rand(2, 3, 5, d, seed=3)
+        got = call(AutoPad(scores_and_average), q, k, v)
+        if isinstance(got, ms.Tensor) and got.shape[-1] == 0:
+            fail("nothing is left where nothing is padded: [..., :-0] is empty.", example=f"head_dim {d}: the result has shape {tuple(got.shape)}", look="the slice that cuts the zeros off: count from the front")
+        close(got, plain(q, k, v), 1e-5, name=f"the result for head_dim {d}")
+    core = Core()
+    cell = AutoPad(core)
+    for d, want in ((32, 32), (20, 32), (48, 48)):
+        x = rand(2, 3, 4, d, seed=1)
+        got = call(cell, x, x, x)
+        widths, _, scale = core.given[-1]
+        if widths[0][-1] != want or abs(scale - 1 / math.sqrt(d)) > 1e-9 or np.shape(got) != x.shape:
+            fail("one AutoPad, called again with another head_dim, goes wrong.", example=f"head_dim 32 first, then {d}: attend gets {widths[0][-1]}, expected {want}", look="what is kept in self: head_dim is known when construct is called, not before")
 
 
 @checks(PAD, "another multiple")

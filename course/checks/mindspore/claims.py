@@ -93,14 +93,14 @@ def there(function):
 @checks(EXISTS, "names that are not there")
 def absent(function):
     with package() as pack:
-        expect(function, pack, [".Layer.missing", ".core.missing", ".missing"], False, "a last part that does not exist counts as there.", "the last step of the walk")
+        expect(function, pack, [".Layer.missing", ".core.missing", ".missing", ".core.Layer.construct.deeper"], False, "a last part that does not exist counts as there.", "the last step of the walk")
         expect(function, pack, [".layer", ".LAYER"], False, "a name in another case counts as there: Python distinguishes layer and Layer.", "lower() or a comparison without case")
         expect(function, pack, [".Lay", ".uild"], False, "a part of a name counts as the name.", "`in` on a text: compare whole names, or ask the object")
         expect(function, pack, [".missing.Layer", ".missing.construct", ".core.missing.Layer"], False, "a part in the middle is skipped: the parts must follow from each other.", "what happens when a part is not found: the answer is False at once")
         for name in ("no_such_package_22", "no_such_package_22.Layer"):
             if answer(function, name, name):
                 fail("a package that is not installed counts as there.", f"api_exists({name!r}) is True", "the first part")
-        expect(function, pack, [".core.Layer.construct.deeper", ".core.hidden", ".Layer.hidden"], False, "a submodule is looked for below something that is no package.", "only modules with a __path__ have submodules")
+        expect(function, pack, [".core.hidden", ".Layer.hidden"], False, "a submodule is looked for below something that is no package.", "only modules with a __path__ have submodules")
 
 
 @checks(EXISTS, "values that look like nothing")
@@ -140,7 +140,7 @@ def quiet(function):
 def no_name(function):
     with package() as pack:
         calls = importlib.import_module(pack).calls
-        for bad in (f"{pack}.build()", f"{pack}.Layer.", f".{pack}", f"{pack}..Layer", f"{pack} .Layer", "", f"{pack}.core:Layer"):
+        for bad in (f"{pack}.build()", f"{pack}.Layer.", f".{pack}", f"{pack}..Layer", f"{pack} .Layer", f" {pack}.Layer", f"{pack}.Layer\n", "", f"{pack}.core:Layer"):
             shown = bad.replace(pack, "pack")
             try:
                 got = function(bad)

@@ -69,6 +69,8 @@ def initial_numbers(weight, name):
     if np.abs(weight).max() == 0:
         fail(f"{name} starts at 0: all rows are equal, and nothing tells one token from another.")
     wanted = f"{name} starts with mean {mean:.4f} and standard deviation {std:.4f}, expected 0 and 0.02"
+    if abs(mean - 0.02) < 0.007 and abs(std - 1) < 0.05:
+        fail("the arguments of the normal distribution are swapped: the mean comes first, then the standard deviation.", example=wanted, look="np.random.normal(loc, scale, size)")
     if abs(mean) > 0.05 * std:
         fail(
             f"the initial numbers of {name} are not centred at 0: GPT-2 draws them from a normal distribution with mean 0.", example=wanted,
@@ -79,6 +81,7 @@ def initial_numbers(weight, name):
         (1.0, "are N(0, 1), PyTorch's default for embeddings; GPT-2 starts with a standard deviation of 0.02"),
         (math.sqrt(0.02), "have a variance of 0.02; GPT-2 starts with a standard deviation of 0.02"),
         (0.0004, "have a standard deviation of 0.02 squared; GPT-2 starts with 0.02"),
+        (1 / math.sqrt(weight.shape[1]), "have a standard deviation of 1/sqrt(n_embd); GPT-2 starts with 0.02 whatever the width"),
         (0.02 / math.sqrt(3), "are uniform between -0.02 and 0.02; GPT-2 draws them from a normal distribution with that standard deviation"),
     ]:
         if abs(std / factor - 1) < 0.02:
@@ -142,9 +145,16 @@ def embedding_shapes(Embedding):
         for shape in [(), (1,), (6,), (3, 1), (2, 3, 4)]:
             idx = rand_ids(*shape, n=n, seed=4)
             idx = np.asarray(idx, np.int32)
+            try:
+                got = call(cell, idx)
+            except (IndexError, RuntimeError, ValueError, TypeError) as error:
+                fail(
+                    f"ids of shape {shape} stop the cell: ids may have any number of axes, also none.", example=f"{type(error).__name__}: {str(error).splitlines()[0][:200]}",
+                    look="the line that takes the shape of idx apart, and loops over idx",
+                )
             lost = ("an axis of length 1 is lost: the result has every axis of idx, with n_embd behind them.", rows(weight, idx).squeeze())
             close(
-                call(cell, idx), rows(weight, idx), name=f"the result for idx of shape {shape} and Embedding({n}, {C})",
+                got, rows(weight, idx), name=f"the result for idx of shape {shape} and Embedding({n}, {C})",
                 known=[lost, *table_mistakes(weight, idx)], look="reshape and fixed numbers of axes: the result has the shape of idx with n_embd behind it",
             )
 

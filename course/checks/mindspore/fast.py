@@ -9,7 +9,7 @@ import torch.nn.functional as F
 
 from course.checks import checks
 from course.checks.mindspore import (
-    arrays, call, close, equal, fail, fill, gradients_close, gradients_of, is_tensor, parameters_are, rand, same_in_graph_mode,
+    arrays, call, close, difference, equal, fail, fill, gradients_close, gradients_of, in_plain_words, is_tensor, parameters_are, rand, same_in_graph_mode,
 )
 from course.checks.mindspore import attention as readable_attention
 from course.checks.mindspore import gpt as readable_block
@@ -29,6 +29,9 @@ VALUES = 5e-6
 THREE_AXES = "the stream has two axes here, (B * T, n_embd): the result must come back in that shape."
 
 
+FLOAT64 = [("with type Tensor[Float64]", "a float64 tensor meets one of float32 in a product: NumPy makes float64 where no dtype is given, and MindSpore keeps it.")]
+
+
 def run_of(cell):
     """cell as a function of x, which the graph compiler can read."""
 
@@ -38,11 +41,31 @@ def run_of(cell):
     return run
 
 
+def result(cell, x):
+    with in_plain_words(FLOAT64):
+        return call(run_of(cell), x)
+
+
 def is_matrix(got, shape, B, T):
     """The result is (B * T, C); names a result that went back to three axes."""
     if isinstance(got, ms.Tensor) and tuple(got.shape) == (B, T, shape[-1]):
         fail(THREE_AXES, example=f"the result has shape {tuple(got.shape)}, expected {shape}", look="the last reshape, which can take x's own shape")
     is_tensor(got, shape, ms.float32)
+
+
+def nearly(got, want, atol):
+    """Fails if got is want but for the digits that a step in float16 loses."""
+    if not equal(got, want, atol) and equal(got, want, 4e-3):
+        fail(
+            "the result is nearly right: a step on the way has fewer digits than float32.", example=difference(got, want, "the result"),
+            look="casts to float16",
+        )
+
+
+def elsewhere(got, want, atol, at, look):
+    """Fails if the values, right at the sizes of the check before, are wrong at others."""
+    if isinstance(got, ms.Tensor) and tuple(got.shape) == want.shape and not equal(got, want, atol):
+        fail(f"the values were right before, and are wrong for {at}.", example=difference(got, want, "the result"), look=look)
 
 
 # --- LayerNorm -----------------------------------------------------------------------------------------
@@ -64,7 +87,7 @@ def norm_values(LayerNorm):
     p = arrays(module)
     x = 0.7 + rand(10, 6, seed=31, scale=4.0)
     want = readable_layers.expected_norm(x, p["weight"], p["bias"])
-    got = call(run_of(module), x)
+    got = result(module, x)
     if isinstance(got, ms.Tensor) and not equal(got, want, 1e-5):
         d, n = x - x.mean(1, keepdims=True), x.shape[1]
         for words, value in [
@@ -73,10 +96,12 @@ def norm_values(LayerNorm):
             ("the variance is taken of x and not of x less its mean.", lambda: d / np.sqrt(np.square(x).mean(1, keepdims=True) + 1e-5)),
             ("the means run over the rows: each position has a mean of its own, over its channels.", lambda: (x - x.mean(0)) / np.sqrt(x.var(0) + 1e-5)),
             ("the column holds 1 / (number of rows): it is 1 / n_embd.", lambda: (x - x.sum(1, keepdims=True) / len(x)) / np.sqrt(np.square(x - x.sum(1, keepdims=True) / len(x)).sum(1, keepdims=True) / len(x) + 1e-5)),
+            ("the means are 0 whatever x is: the column holds zeros, as 1 // n_embd does.", lambda: x / np.sqrt(1e-5)),
             ("the variance has n_embd - 1 below the fraction.", lambda: d / np.sqrt(np.square(d).sum(1, keepdims=True) / (n - 1) + 1e-5)),
         ]:
             if equal(got, p["weight"] * value() + p["bias"], 1e-4):
                 fail(words, look="what x is multiplied with to get a mean")
+    nearly(got, want, 1e-5)
     compare_norm(module, x, atol=1e-5)
 
 
@@ -86,7 +111,11 @@ def norm_eps(LayerNorm):
         compare_norm(readable_layers.norm_for(LayerNorm, 6), rand(10, 6, seed=33, scale=scale), name=f"the result for numbers of size {scale:g}", look="the default of eps, 1e-5, and its place under the root")
     for N, C, eps in [(1, 4, 0.5), (3, 8, 0.01), (9, 3, 1e-5)]:
         module = readable_layers.norm_for(LayerNorm, C, eps)
-        compare_norm(module, rand(N, C, seed=32), eps, name=f"the result for x of shape ({N}, {C}) and eps = {eps}", look="where eps is kept in __init__; the column is as long as n_embd")
+        x, p, look = rand(N, C, seed=32), arrays(module), "where eps is kept in __init__; the column is as long as n_embd"
+        got, want = call(run_of(module), x), readable_layers.expected_norm(x, p["weight"], p["bias"], eps)
+        if not any(equal(got, value, 1e-5) for _, value in readable_layers.norm_mistakes(x, p["weight"], p["bias"], eps)):
+            elsewhere(got, want, 5e-6, f"x of shape ({N}, {C}) and eps = {eps}", look)
+        compare_norm(module, x, eps, name=f"the result for x of shape ({N}, {C}) and eps = {eps}", look=look)
 
 
 @checks(NORM, "a mean far from 0")
@@ -102,7 +131,24 @@ def norm_gradients(LayerNorm):
     inputs = [torch.tensor(a, requires_grad=True) for a in (x, held["weight"].asnumpy(), held["bias"].asnumpy())]
     out = F.layer_norm(inputs[0], (6,), inputs[1], inputs[2], 1e-5)
     wanted = [g.numpy() for g in torch.autograd.grad((out * torch.from_numpy(rand(10, 6, seed=99))).sum(), inputs)]
-    gradients_close(gradients_of(run_of(module), [x], [held["weight"], held["bias"]]), wanted, ["x", "weight", "bias"])
+    mine = gradients_of(run_of(module), [x], [held["weight"], held["bias"]])
+    for words, which in [("the means", (0, 1)), ("the mean that is subtracted", (0,)), ("the variance", (1,))]:
+        if not equal(ms.Tensor(mine[0]), wanted[0], 1e-5) and equal(ms.Tensor(mine[0]), gradient_without(x, held["weight"].asnumpy(), which), 1e-4):
+            fail(
+                f"the gradient of x takes {words} for a constant: mean and variance depend on x, and gradients go through both.",
+                example=difference(ms.Tensor(mine[0]), wanted[0], "the gradient of x"), look="ops.stop_gradient, .asnumpy() and ms.Tensor(...) cut the graph",
+            )
+    gradients_close(mine, wanted, ["x", "weight", "bias"])
+
+
+def gradient_without(x, weight, cut):
+    """The gradient to x where the mean (0) or the variance (1) is taken for a constant."""
+    x = torch.tensor(x, requires_grad=True)
+    mean = x.mean(1, keepdim=True)
+    d = x - (mean.detach() if 0 in cut else mean)
+    variance = (d * d).mean(1, keepdim=True)
+    out = torch.from_numpy(weight) * d * ((variance.detach() if 1 in cut else variance) + 1e-5).rsqrt()
+    return torch.autograd.grad((out * torch.from_numpy(rand(*x.shape, seed=99))).sum(), x)[0].numpy()
 
 
 @checks(NORM, "the same in graph mode", seconds=20)
@@ -132,10 +178,25 @@ def attention_mistakes(module, x):
     scores = q @ k.transpose(-2, -1) / math.sqrt(C // 3)
     future = torch.ones(T, T).triu(1)
 
-    def by(weights):
+    def by(weights, v=v):
         return F.linear(torch_attention.join(weights @ v), shadow.c_proj.weight, shadow.c_proj.bias)
 
+    def of_reading(q, k, v):
+        return by((q @ k.transpose(-2, -1) / math.sqrt(C // 3) - 1e9 * future).softmax(-1), v)
+
+    right = (scores - 1e9 * future).softmax(-1)
     found = [
+        ("q and k have changed places: in c_attn's thirds, which are q, k, v, or in the product of the scores.", of_reading(k, q, v)),
+        ("the scores are multiplied by sqrt(head_dim): they are divided by it.", by((scores * (C // 3) - 1e9 * future).softmax(-1))),
+        ("all keys that are seen get the same weight: the scores come to 0. Is the scale 0, as 1 // sqrt(head_dim) is?", by((0 * scores - 1e9 * future).softmax(-1))),
+        ("the mask is added as True and False, which are 1 and 0: it lifts hidden scores by 1.", by((scores + future).softmax(-1))),
+        ("the scale stands after the softmax: it belongs to the scores.", by((scores * math.sqrt(C // 3) - 1e9 * future).softmax(-1) / math.sqrt(C // 3))),
+        ("the weights are multiplied with k: what is averaged is v.", by(right, k)),
+        ("the softmax runs over the heads, axis 1: each row of weights, over the keys, must sum to 1.", by((scores - 1e9 * future).softmax(1))),
+        ("the channels are cut into (head_dim, n_head): a head's channels lie side by side, (n_head, head_dim).", of_reading(*(p.reshape(B, T, C // 3, 3).permute(0, 3, 1, 2) for p in qkv.chunk(3, -1)))),
+        ("q, k and v are cut channel by channel (q0 k0 v0 q1 ...): all of q comes first, then all of k, then all of v.", of_reading(*qkv.reshape(B, T, 3, C // 3, 3).permute(4, 0, 2, 1, 3))),
+        ("the merge exchanges time and channel: time and heads change places, before the reshape.", F.linear((right @ v).transpose(2, 3).reshape(B, T, C), shadow.c_proj.weight, shadow.c_proj.bias)),
+        ("all rows are taken for one sequence: row b * T + t belongs to sequence b, and sees no other.", in_one_sequence(qkv, shadow)),
         ("the mask is added with the wrong sign: it lifts the future by 1e9 and hides the past.", by((scores + 1e9 * future).softmax(-1))),
         ("the mask moves hidden scores by 1 only, and a softmax still gives them weight: what is added must be 0 where a key may be seen and far below every score where it is hidden.", by((scores - future).softmax(-1))),
         ("the mask hides each position from itself: the triangle starts above the diagonal.", by((scores - 1e9 * torch.ones(T, T).triu(0)).softmax(-1))),
@@ -153,12 +214,30 @@ def attention_mistakes(module, x):
     return [(words, flat(np.asarray(value))) for words, value in found]
 
 
-def compare_attention(module, x, n_head=3, mistakes=True, **words):
+def in_one_sequence(qkv, shadow):
+    """(B, T, 3C) -> (B, T, C): the B * T rows attend as if they were one window."""
+    q, k, v = (torch_attention.cut(part.reshape(1, -1, part.shape[-1]), 3) for part in qkv.chunk(3, -1))
+    y = torch_attention.join(F.scaled_dot_product_attention(q, k, v, is_causal=True))
+    return F.linear(y, shadow.c_proj.weight, shadow.c_proj.bias).reshape(*qkv.shape[:2], -1)
+
+
+def compare_attention(module, x, n_head=3, at="", look=""):
+    """Against the oracle; at says in words what differs from the check before, where the values were right."""
     B, T, C = x.shape
-    got = call(run_of(module), flat(x))
+    got = result(module, flat(x))
     want = expected_attention(module, x, n_head)
     is_matrix(got, want.shape, B, T)
-    close(got, want, VALUES, known=[] if not mistakes or equal(got, want, VALUES) else attention_mistakes(module, x), **words)
+    if at:
+        elsewhere(got, want, VALUES, at, look)
+    if not np.isfinite(got.asnumpy()).all():
+        fail("the result holds nan or inf: 0 times -inf is nan.", example=difference(got, want, "the result"), look="a mask of -inf is made by np.where; -1e9 times a matrix of 0 and 1 is finite")
+    if np.abs(got.asnumpy()).max() > 1e5:
+        fail("the result is in the billions: the mask is added after the softmax, and reaches v. It belongs to the scores.", example=difference(got, want, "the result"))
+    nearly(got, want, VALUES)
+    for words, value in [] if equal(got, want, VALUES) else attention_mistakes(module, x):
+        if equal(got, value, 1e-5) and not np.allclose(value, want, rtol=1e-5, atol=1e-5):
+            fail(words, example=difference(got, want, "the result"))
+    close(got, want, VALUES, look=look)
 
 
 @checks(ATTENTION, "parameters")
@@ -179,9 +258,9 @@ def attention_values(CausalSelfAttention):
 def attention_sizes(CausalSelfAttention):
     module = fill(CausalSelfAttention(CONFIG))
     for B in (1, 3):
-        compare_attention(module, rand(B, 7, 12, seed=13), mistakes=False, name=f"the result for {B} sequences", look="the number of sequences: it is N / n_ctx, and no number of your own")
+        compare_attention(module, rand(B, 7, 12, seed=13), at=f"{B} {'sequence' if B == 1 else 'sequences'}", look="the number of sequences: it is N / n_ctx, and no number of your own")
     module = fill(CausalSelfAttention(OTHER))
-    compare_attention(module, rand(2, 4, 8, seed=14), n_head=4, mistakes=False, name="the result for n_ctx = 4 and 4 heads of width 2", look="sizes that are written as numbers: take them from config")
+    compare_attention(module, rand(2, 4, 8, seed=14), n_head=4, at="n_ctx = 4 and 4 heads of width 2", look="sizes that are written as numbers: take them from config")
 
 
 @checks(ATTENTION, "very negative scores")
@@ -217,7 +296,12 @@ def attention_gradients(CausalSelfAttention):
         return torch_attention.expected_module(twin, x.reshape(2, 7, 12)).reshape(14, 12)
 
     wanted = readable_attention.torch_gradients(expected, [flat(x), *(arrays(module)[name] for name in names)])
-    gradients_close(gradients_of(run_of(module), [flat(x)], params), wanted, ("x", *names), VALUES)
+    mine = gradients_of(run_of(module), [flat(x)], params)
+    thirds = np.abs(mine[1 + names.index("c_attn.weight")]).reshape(3, -1).max(1)
+    for name, size in zip("qkv", thirds):
+        if size == 0 and thirds.max() > 0:
+            fail(f"no gradient reaches {name}: its third of c_attn.weight gets 0.", look="ops.stop_gradient, .asnumpy() and ms.Tensor(...) cut the graph")
+    gradients_close(mine, wanted, ("x", *names), VALUES)
 
 
 @checks(ATTENTION, "the same in graph mode", seconds=20)
@@ -260,7 +344,9 @@ def block_values(Block):
 def block_sizes(Block):
     block, p = new_block(Block, OTHER)
     x = rand(3, 4, 8, seed=33)
-    close(call(run_of(block), flat(x)), expected_block(p, x, 4), VALUES, name="the result for n_embd = 8, n_ctx = 4, n_head = 4 and 3 sequences", look="sizes that are written as numbers: the parts take them from config")
+    got, want, sizes = call(run_of(block), flat(x)), expected_block(p, x, 4), "n_embd = 8, n_ctx = 4, n_head = 4 and 3 sequences"
+    elsewhere(got, want, VALUES, sizes, "sizes that are written as numbers: the parts take them from config")
+    close(got, want, VALUES, name=f"the result for {sizes}")
 
 
 @checks(BLOCK, "gradients", seconds=20)

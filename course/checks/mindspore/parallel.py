@@ -7,10 +7,11 @@ import contextlib
 import mindspore as ms
 import numpy as np
 from mindspore import ops
+from mindspore.communication import comm_func
 from mindspore.mint import distributed
 
 from course.checks import checks
-from course.checks.mindspore import close, fail, is_tensor, rand, same_in_graph_mode
+from course.checks.mindspore import close, equal, fail, in_plain_words, is_tensor, rand, same_in_graph_mode
 
 ms.runtime.launch_blocking()
 
@@ -29,14 +30,23 @@ def no_real_messages():
     def refuse(*args, **kwargs):
         fail("a real all-reduce is called, and there is one process here: MindSpore would take the whole notebook down with it.", look="the argument all_reduce, which is to be called instead")
 
-    kept, function = ops.AllReduce.__call__, distributed.all_reduce
-    ops.AllReduce.__call__ = distributed.all_reduce = refuse
+    kept, function, older = ops.AllReduce.__call__, distributed.all_reduce, comm_func.all_reduce
+    ops.AllReduce.__call__ = distributed.all_reduce = comm_func.all_reduce = refuse
     try:
         yield
     finally:
-        distributed.all_reduce = function
+        distributed.all_reduce, comm_func.all_reduce = function, older
         if "__call__" in vars(ops.AllReduce):
             ops.AllReduce.__call__ = kept
+
+
+ERRORS = [
+    ("'int' object is not callable", "g.size is a number in MindSpore, and no method."),
+    ("required positional argument: 'x'", "all_reduce is the operation itself: it is called once, with the tensor."),
+    ("proposed_shape", "the pieces of the flat vector are not as long as the gradients: ops.split takes a list of lengths, and a single number is the length of every piece."),
+    ("element rank must be same", "gradients of different shapes are joined: each has to become a vector first."),
+    ("shape size must be the same", "gradients of different shapes are stacked: each has to become a vector first, and vectors are joined."),
+]
 
 
 def gradients(rank, shapes=SHAPES):
@@ -62,7 +72,7 @@ def on_ranks(average_gradients, size, grads_of=gradients):
 
             arrays = grads_of(rank)
             tensors = tuple(ms.Tensor(a) for a in arrays)
-            with no_real_messages(), contextlib.suppress(Stopped):
+            with no_real_messages(), contextlib.suppress(Stopped), in_plain_words(ERRORS):
                 results[rank] = average_gradients(tensors, all_reduce, size)
             for i, (t, a) in enumerate(zip(tensors, arrays)):
                 if not np.array_equal(t.asnumpy(), a):
@@ -80,6 +90,8 @@ def on_ranks(average_gradients, size, grads_of=gradients):
 
 def mean_is_right(average_gradients, size):
     results, messages = on_ranks(average_gradients, size)
+    if not messages:
+        fail("all_reduce is never called: no rank knows anything of the others.", look="the argument all_reduce")
     each = [gradients(rank) for rank in range(size)]
     want = [sum(g.astype(np.float64) for g in grads).astype(np.float32) / np.float32(size) for grads in zip(*each)]
     joined = np.concatenate([w.reshape(-1) for w in want])
@@ -96,7 +108,7 @@ def mean_is_right(average_gradients, size):
         for i, (g, w) in enumerate(zip(got, want)):
             own = each[rank][i]
             close(g, w, 2e-6, name=f"the gradient {i} on rank {rank} of {size}", known=[
-                ("the gradients are summed and not divided by the number of ranks.", w * size),
+                ("the gradients are summed and not divided by the number of ranks, the argument world_size.", w * size),
                 ("the sum is divided by the number of ranks twice.", w / size),
                 ("the sum is divided by 2, and there are not always two ranks.", w * size / 2),
                 ("the sum is divided by the number of gradients; by the number of ranks is meant.", w * size / len(want)),
@@ -106,6 +118,9 @@ def mean_is_right(average_gradients, size):
                 ("all gradients get the first numbers of the flat vector: the start has to move on.", joined[: w.size].reshape(w.shape) if i else w * np.nan),
                 ("the pieces are taken from the flat vector in another order than they were put in.", joined[::-1][start : start + w.size].reshape(w.shape)),
                 ("the sign is wrong.", -w),
+                ("the sum is multiplied by the number of ranks.", w * size * size),
+                ("the sum is divided by // and so rounded down to whole numbers.", np.floor(w)),
+                ("the numbers are rounded on the way, as in half precision.", lambda: g.asnumpy() if equal(g, w, 2e-2) else w * np.nan),
             ], look="the numbers before all_reduce, after it, and how they are cut up again")
             start += w.size
     return messages

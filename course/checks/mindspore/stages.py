@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from mindspore import nn
 from safetensors.numpy import save_file
+from safetensors.torch import save_file as save_torch_file
 
 from course.checks import checks
 from course.checks.mindspore import call, close, equal, fail, is_tensor, parameters_are, rand, rand_ids, same_in_graph_mode
@@ -30,12 +31,21 @@ def arrays_of(weights):
 def slice_names(LocalSliceGPT):
     for counts in COUNTS:
         for stage in range(len(counts)):
-            made = gpt_checks.made(lambda sizes: LocalSliceGPT(oracle.config(sizes), list(counts), stage), CONFIG)
+            given = list(counts)
+            try:
+                made = gpt_checks.made(lambda sizes: LocalSliceGPT(oracle.config(sizes), given, stage), CONFIG)
+            except ValueError as error:
+                fail("a stage that there is is refused: stages count from 0.", example=f"n_layer 5, counts {counts}, stage {stage}: ValueError: {str(error).strip()[:80]}", look="the questions at the start of __init__")
+            if given != counts:
+                fail("the list counts is changed: the other stages are made from it too.", example=f"{counts} became {given}", look="pop, sort and assignments into counts")
             if not isinstance(made, nn.Cell):
                 fail(f"LocalSliceGPT should be a mindspore.nn.Cell and is of type {type(made).__name__}.", look="the line class LocalSliceGPT(nn.Cell)")
             if isinstance(getattr(made, "h", None), (list, dict)):
                 fail("the layers are kept in a Python list or dict: nobody finds their parameters.", look="nn.CellList, nn.CellDict")
             found, wanted = {n: tuple(p.shape) for n, p in made.parameters_and_names()}, shapes_of(CONFIG, counts, stage)
+            blocks = [id(block) for block in made.h.values()] if isinstance(getattr(made, "h", None), nn.CellDict) else []
+            if len(set(blocks)) < len(blocks):
+                fail("one and the same Block stands under several numbers: create each anew.", example=f"stage {stage} of {counts}", look="where Block(config) is called")
             name_the_names(found, wanted, counts, stage)
             parameters_are(made, wanted, f"stage {stage} of {counts}")
             gpt_checks.names_agree(made, f"stage {stage} of {counts}")
@@ -144,7 +154,10 @@ def slice_load(LocalSliceGPT):
                 before = dict(stage.parameters_and_names())
                 if not callable(getattr(stage, "load", None)):
                     fail("there is no method load.")
-                stage.load(str(path) if at else path)
+                try:
+                    stage.load(str(path) if at else path)
+                except ValueError as error:
+                    fail("a file that fits is refused.", example=f"ValueError: {str(error).strip()[:100]}", look="what is compared: get_shape() gives a list, and a list is never equal to a tuple")
                 for name, q in stage.parameters_and_names():
                     if q is not before[name]:
                         fail("load makes new parameters: an optimizer that knows the old ones trains nothing. Write the numbers into those that are there.", example=name, look="set_data")
@@ -154,7 +167,9 @@ def slice_load(LocalSliceGPT):
                     example = f"{name} on stage {at} of {counts}"
                     if others:
                         fail("a parameter gets the numbers of another one: layers have their number in the whole model.", example=f"{example} holds {others[0]}")
-                    fail("a parameter does not get the numbers of the file.", example=f"{example} is not {name} of the file", look="in-place methods that end in _ do nothing on a CPU; set_data works")
+                    if q.ndim == 2 and q.shape[0] == q.shape[1] and np.array_equal(q.asnumpy(), p[name].T):
+                        fail("a weight is transposed: this file has the model's own names and its own order of axes, not GPT-2's.", example=example)
+                    fail("a parameter does not get the numbers of the file.", example=f"{example} is not {name} of the file", look="whether anything reaches the parameter: p = ... only gives a name to something new, in-place methods that end in _ do nothing on a CPU; set_data works")
         half = {name: w.astype(np.float16) for name, w in p.items()}
         stage = LocalSliceGPT(oracle.config(CONFIG), [2, 2, 1], 1)
         stage.load(saved(folder, half))
@@ -192,6 +207,12 @@ def slice_load_own(LocalSliceGPT):
                 tracemalloc.stop()
         if peak > 6_000_000:
             fail("load reads tensors that the stage does not own: the memory of one stage is what it is all about.", example=f"a tensor of another stage has 8 MB, and load takes {peak / 1e6:.0f} MB", look="load_file and ms.load_checkpoint read all; safe_open and get_tensor(name) read one")
+        others = {name: torch.from_numpy(w) for name, w in p.items()} | {"unknown": torch.ones(5).to(torch.float8_e5m2)}   # which NumPy does not know
+        save_torch_file(others, path)
+        try:
+            stage.load(path)
+        except Exception as error:
+            fail("load reads tensors that the stage does not own: the memory of one stage is what it is all about.", example=f"a tensor of another stage has a dtype that cannot be read: {type(error).__name__}: {str(error).strip()[:80]}", look="load_file and ms.load_checkpoint read all; safe_open and get_tensor(name) read one")
 
 
 @checks(SLICE, "load: files that do not fit", seconds=20)

@@ -18,8 +18,9 @@ CACHE = "mindspore.static_cache.StaticKVCache"
 
 BUFFERS = [
     ("places behind the newest token are not hidden: the buffer holds zeros there, or an old prompt, and they take their share of the softmax.", "all places"),
+    ("the mask is the wrong way round: it shows the places behind the newest token and hides those before it.", "inverted"),
     ("the mask is shifted by one: the newest token sees the empty place behind it.", "one ahead"),
-    ("keys and values are written one place too late.", "writes late"),
+    ("keys and values are written one place too late, or the buffers are read before the new token is in them: it does not see itself.", "writes late"),
     ("keys and values are written one place too early, over those of the token before.", "writes early"),
     ("each token sees nothing but itself: the mask shows its own place alone, or every place gets the newest key and value.", "writes all"),
     ("the keys and values of earlier tokens are gone: each belongs into the place of its position, the old ones stay everywhere else, and ops.assign writes the result back.", "forgets"),
@@ -52,7 +53,8 @@ def static_walk(model, tokens, mistake=""):
                     both[i][:, :, place] = new[i][:, :, 0]
             held[slot] = both
             last = {"all places": n_ctx, "one ahead": p + 1}.get(mistake, p)
-            mask = (torch.arange(n_ctx) <= last)[None, :]
+            places = torch.arange(n_ctx)
+            mask = (places >= p if mistake == "inverted" else places <= last)[None, :]
             y = F.scaled_dot_product_attention(q, both[0], both[1], attn_mask=mask)
             x = x + block.attn.c_proj(y.transpose(1, 2).flatten(2))
             x = x + block.mlp(block.ln_2(x))
@@ -122,6 +124,8 @@ def sizes(StaticKVCache):
 
 
 RULES = [
+    ("should be in the range", "a token is given a position that does not exist: it must be below n_ctx."),
+    ("already exists", "two buffers have one name: the keys and the values of each layer need names of their own."),
     ("input_indices=int", "the position reaches step as a Python number: make a tensor of it, ms.Tensor(self.length, ms.int32)."),
     ("input_indices=Int64", "the position reaches the graph as a Python number: make a tensor of it, ms.Tensor(self.length, ms.int32)."),
     *GRAPH_RULES,
@@ -175,8 +179,7 @@ def forward(cache, idx):
     return got
 
 
-def close_logits(got, want, name, look=""):
-    known = []
+def close_logits(got, want, name, look="", known=()):
     if isinstance(got, ms.Tensor) and got.shape == (len(want), 1, want.shape[-1]) and want.shape[1] > 1:
         fail("only the logits of one token come back: forward gives (B, T, V), logits for each token of the call.", look="the list of logits, joined along the time axis")
     if isinstance(got, ms.Tensor) and want.shape[1] > 1 and got.shape == (want.shape[1] * len(want), 1, want.shape[-1]):
@@ -195,7 +198,8 @@ def whole_text(StaticKVCache):
     at = 0
     for T in (2, 1, 1):
         got = forward(cache, idx[:, at : at + T])
-        close_logits(got, want[:, at : at + T], f"the logits of forward for {T} tokens after {at}", look="forward: the position of each token is length, and length grows by 1 with each")
+        again = ("the positions start again at 0 with each call: what was fed since the last reset counts too.", lambda at=at, T=T: in_pytorch.whole(model, idx[:, at : at + T]).numpy())
+        close_logits(got, want[:, at : at + T], f"the logits of forward for {T} token{'s' * (T > 1)} after {at}", known=[again], look="forward: the position of each token is length, and length grows by 1 with each")
         at += T
         if not isinstance(cache.length, int) or cache.length != at:
             fail(f"after {at} tokens the length is {cache.length!r}, expected the int {at}.", look="where length is advanced")
@@ -230,6 +234,8 @@ def the_end(StaticKVCache):
         except ValueError as error:
             if len(str(error).split()) < 3:
                 fail("the ValueError past n_ctx says nothing: write a sentence that tells how many positions fit.", example=example)
+        except (AssertionError, IndexError, NotImplementedError) as error:
+            fail(f"past n_ctx comes {type(error).__name__}, expected a ValueError with a sentence.", example=example, look="the first lines of forward")
         else:
             fail("the cache takes more than n_ctx positions without a word: there is no place for them. Raise ValueError.", example=example)
         if cache.length != first:
@@ -278,7 +284,8 @@ def compiled_once(StaticKVCache):
     more = set(api.ms_compile_cache) - first
     want = in_pytorch.whole(model, idx).numpy()
     close_logits(got[0], want[:, :1], "the logits of the compiled step at token 0")
-    close_logits(got[1], want[:, 1:], "the logits of the compiled step at tokens 1 to 4", look="what the graph takes for a constant: only Parameters and arguments are read anew at each call")
+    gone = ("what a step has written is gone at the next one: a tensor in a list is a constant to the graph, and a Parameter is kept.", lambda: static_walk(model, idx, "forgets")[:, 1:].numpy())
+    close_logits(got[1], want[:, 1:], "the logits of the compiled step at tokens 1 to 4", known=[gone], look="what the graph takes for a constant: only Parameters and arguments are read anew at each call")
     if more:
         fail(
             "each token compiles anew: nothing that grows or changes may be a Python number or a shape inside the graph.",

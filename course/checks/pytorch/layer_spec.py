@@ -73,6 +73,21 @@ def made(build_module, wanted, *args, **kwargs):
     return got
 
 
+def arrives(build_module, wanted, *args, **kwargs):
+    """made(), with a word about what a class was built with if it stops."""
+    try:
+        return made(build_module, wanted, *args, **kwargs)
+    except TypeError as error:
+        words = [*map(repr, args), *(f"{k}={v!r}" for k, v in kwargs.items())]
+        what = wanted.__name__ if isinstance(wanted, type) else f"ModuleSpec({wanted.module.__name__}{f', {wanted.params}' if wanted.params else ''})"
+        lost = "missing" in str(error) and "required" in str(error)
+        fail(
+            "an argument does not arrive at the class: those of the call and the params of the recipe go to it while it is built." if lost else "a class is refused, or built with other arguments than were given.",
+            example=f"build_module({', '.join([what, *words])}): TypeError: {str(error)[:120]}",
+            look="what stands in the brackets of the call that builds" if lost else "the questions before it: any class is right, of whichever framework",
+        )
+
+
 def sizes_are(got, example, **wanted):
     for name, want in wanted.items():
         value = getattr(got, name)
@@ -82,22 +97,22 @@ def sizes_are(got, example, **wanted):
 
 @checks(BUILD, "a class")
 def build_class(build_module):
-    sizes_are(made(build_module, Part, 3), "build_module(Part, 3)", width=3, height=1)
-    sizes_are(made(build_module, Part, 3, 4), "build_module(Part, 3, 4)", width=3, height=4)
-    sizes_are(made(build_module, Part, 3, depth=5), "build_module(Part, 3, depth=5)", width=3, height=1, depth=5)
+    sizes_are(arrives(build_module, Part, 3), "build_module(Part, 3)", width=3, height=1)
+    sizes_are(arrives(build_module, Part, 3, 4), "build_module(Part, 3, 4)", width=3, height=4)
+    sizes_are(arrives(build_module, Part, 3, depth=5), "build_module(Part, 3, depth=5)", width=3, height=1, depth=5)
 
 
 @checks(BUILD, "a recipe")
 def build_recipe(build_module):
     spec = recipe_class(build_module)
-    sizes_are(made(build_module, spec(Part), 3), "build_module(ModuleSpec(Part), 3)", width=3, height=1)
-    got = made(build_module, spec(Part, {"depth": 7}), 3)
+    sizes_are(arrives(build_module, spec(Part), 3), "build_module(ModuleSpec(Part), 3)", width=3, height=1)
+    got = arrives(build_module, spec(Part, {"depth": 7}), 3)
     if got.depth != 7 and got.height == 7:
         fail("the params of the recipe go to the class by place: they are arguments by name.", example='ModuleSpec(Part, {"depth": 7}) sets height', look="** before a dict hands it over by name")
     sizes_are(got, 'build_module(ModuleSpec(Part, {"depth": 7}), 3)', width=3, height=1, depth=7)
-    got = made(build_module, spec(Part, {"depth": 7}), 3, height=2)
+    got = arrives(build_module, spec(Part, {"depth": 7}), 3, height=2)
     sizes_are(got, 'build_module(ModuleSpec(Part, {"depth": 7}), 3, height=2)', width=3, height=2, depth=7)
-    sizes_are(made(build_module, spec(Part, {"width": 9})), 'build_module(ModuleSpec(Part, {"width": 9}))', width=9)
+    sizes_are(arrives(build_module, spec(Part, {"width": 9})), 'build_module(ModuleSpec(Part, {"width": 9}))', width=9)
 
 
 @checks(BUILD, "a function")
@@ -129,6 +144,9 @@ def build_parts(build_module):
     if got.submodules is not parts:
         fail("the class gets something else than spec.submodules: hand them over as they are. The class itself builds its parts, since only it knows their sizes.", example=f"submodules is of type {type(got.submodules).__name__}")
     sizes_are(got, "build_module(ModuleSpec(Whole, {...}, parts), 3)", width=3, height=4)
+    got = made(build_module, spec(Greedy, {}, parts), 3)
+    if got.args != (3,):
+        fail("the parts arrive by place: a class with other arguments in front would take them for a size. They go along by name, as submodules.", example="the class gets them behind its first argument", look="submodules= among the arguments by name")
     got = made(build_module, spec(Greedy), 3)
     if got.kwargs or got.args != (3,):
         extra = ", ".join([*map(str, got.args[1:]), *got.kwargs])
@@ -239,7 +257,16 @@ def inner(value):
 
 
 def layer(spec, sizes=oracle.CONFIG, seed=0):
-    built = spec.module(oracle.config(sizes), **spec.params, submodules=spec.submodules)
+    try:
+        built = spec.module(oracle.config(sizes), **spec.params, submodules=spec.submodules)
+    except TypeError as error:
+        if "submodules" in str(error) and "missing" in str(error):
+            words, look = "a class that is put together from parts stands there without them: it needs a ModuleSpec with its submodules.", "the parts attn and mlp"
+        elif "multiple values" in str(error):
+            words, look = "the recipe holds an argument that comes from config when the layer is built: it knows no sizes.", "params"
+        else:
+            words, look = "no layer can be built from the recipe: a part is of the wrong kind, or stands at another's place.", "the order of the parts, and what each of them is"
+        fail(words, example=f"build_module(spec, config): TypeError: {str(error)[:160]}", look=look)
     fill(built, seed)
     return built, dict(built.named_parameters())
 
@@ -260,6 +287,10 @@ def spec_pure(get_spec):
         if path.endswith("()") or "(" not in path:
             fail("a part of the recipe is neither a class, nor a function, nor a recipe.", example=f"{path.replace('()', '')} is of type {type(value).__name__}")
     again = recipe(get_spec)
+    one, two = leaves(spec), leaves(again)
+    for path, value in one.items():
+        if (path.endswith("()") or "(" not in path) and value is not two.get(path):
+            fail("a part is made anew at each call, so that no two recipes are equal: name a class or a function that is there already.", example=f"{path.replace('()', '')} is {getattr(value, '__name__', value)!r}, and another object in the next recipe", look="lambda, def and class inside the function")
     shared = {id(part) for part in inner(spec)} & {id(part) for part in inner(again)}
     if shared:
         fail("two calls give one and the same recipe: whoever swaps a part in one changes the other.", look="a recipe that is made outside of the function, as a default argument, or kept in a cache")

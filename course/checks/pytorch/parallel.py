@@ -25,7 +25,16 @@ GPIPE = "pytorch.parallel.gpipe_schedule"
 
 def sharded(shard, batch, rank, world_size):
     given = copy.deepcopy(batch)
-    got = shard(given, rank, world_size)
+    try:
+        got = shard(given, rank, world_size)
+    except ValueError as error:
+        if "process group" in str(error):
+            fail("the process group is asked who it is: shard gets rank and world_size as arguments, and no group is open here.", look="dist.get_rank(), dist.get_world_size()")
+        fail("a batch that can be dealt evenly is refused.", example=f"{len(batch)} rows for {world_size} ranks: ValueError: {str(error)[:80]}", look="what is divided by what in the test")
+    except TypeError as error:
+        if "slice indices" not in str(error) and "integer" not in str(error):
+            raise
+        fail("the number of rows of a part is a float: / gives one, even where nothing is left over.", example=f"{len(batch)} / {world_size} is {len(batch) / world_size}", look="the division")
     if not equal(torch.as_tensor(given), torch.as_tensor(batch), 0):
         fail("the batch is changed in place: whoever called you still needs it.")
     return got
@@ -48,6 +57,12 @@ def shard_rows(shard):
             if isinstance(got, (range, slice)) or (isinstance(got, (list, tuple)) and got and isinstance(got[0], int)):
                 fail("the numbers of the rows are returned; the rows themselves are meant.", look="batch[...]")
             flat = batch.reshape(-1)
+            if isinstance(got, torch.Tensor) and got.dim() and len(got) == 0:
+                fail(
+                    f"rank {rank} of {world_size} gets no rows: the slice ends before it begins, or begins behind the last row.",
+                    example=f"a batch of shape (30, 4), rank {rank} of {world_size}: shape {tuple(got.shape)}, expected {(size, 4)}",
+                    look="both ends of the slice, whether rows are counted or numbers, and which argument is rank",
+                )
             close(got, rows_of(batch, rank, world_size), 0, name=f"the part of rank {rank} of {world_size}", known=[
                 ("the rows are dealt like cards, every world_size-th one: a valid way, but consecutive rows are asked for here.", batch[rank::world_size]),
                 ("every rank gets the whole batch: each would compute the same gradient.", batch),
@@ -103,6 +118,8 @@ def shard_uneven(shard):
                 continue
             except AssertionError:
                 fail("an assert stops it: Python -O takes asserts away, and a caller cannot tell it from a bug.", look="raise ValueError(...)")
+            except Exception as error:
+                fail(f"a batch that cannot be dealt evenly raises {type(error).__name__}; a ValueError that names both numbers is wanted.", example=f"{rows} rows for {world_size} ranks: {type(error).__name__}: {str(error)[:80]}")
             fail(
                 "a batch that cannot be dealt evenly is dealt all the same: the rank with fewer rows would count as much as the others, or rows are lost.",
                 example=f"{rows} rows for {world_size} ranks: rank {rank} gets {len(got) if hasattr(got, '__len__') else got}, and a ValueError is expected",
@@ -305,18 +322,50 @@ def parameters(rank, dtype=torch.float32, without=(), shapes=SHAPES):
     return params
 
 
+@contextlib.contextmanager
+def average_in_plain_words():
+    """Errors that say little by themselves."""
+    try:
+        yield
+    except KeyError as error:
+        if "WORLD_SIZE" not in str(error) and "RANK" not in str(error):
+            raise
+        fail(f"the environment has no {error}: it is there under a launcher only.", look="dist.get_world_size() knows wherever a group is open")
+    except (AttributeError, TypeError, RuntimeError, ValueError) as error:
+        for mark, words, look in [
+            ("process group twice", "a process group is opened here; the program has done so once, for all its messages.", "dist.init_process_group"),
+            ("has no attribute 'parameters'", "params is taken for the model: it is what model.parameters() gives, the parameters themselves.", "params.parameters()"),
+            ("same number of dimensions", "gradients of different shapes are joined: each has to become a vector first.", "torch.cat"),
+            ("Sizes of tensors must match", "gradients of different shapes are joined: each has to become a vector first.", "torch.cat, torch.stack"),
+            ("stack expects each tensor", "gradients of different shapes are stacked: each has to become a vector first, and vectors are joined, not stacked.", "torch.stack"),
+            ("a gradient with dtype", "the averaged gradient has another dtype than its parameter: what is made on the way is float32, whatever comes in.", "torch.zeros(...) without dtype, .float()"),
+        ]:
+            if mark in str(error):
+                fail(words, example=f"{type(error).__name__}: {str(error)[:100]}", look=look)
+        raise
+
+
+def names_in(function):
+    """Names that the code of a function asks for."""
+    code = getattr(function, "__code__", None)
+    return set(code.co_names) if code else set()
+
+
 def averaged(average_gradients, size, as_given=list, **settings):
     """Per rank the gradients after average_gradients, and the kinds of messages."""
 
     def work(rank):
         params = parameters(rank, **settings)
         before = [p.detach().clone() for p in params]
-        average_gradients(as_given(params))
+        with average_in_plain_words():
+            average_gradients(as_given(params))
         if not dist.is_initialized():
             fail("the process group is closed afterwards: the next update has nobody to talk to.", look="dist.destroy_process_group(), which belongs to the end of the program")
         for i, (p, old) in enumerate(zip(params, before)):
             if not torch.equal(p.detach(), old):
                 fail("the parameters themselves are changed: only their gradients are averaged, the optimizer's step comes later.", example=f"parameter {i} of shape {tuple(p.shape)}", look="p where p.grad is meant")
+            if p.grad is not None and p.grad.requires_grad:
+                fail("a gradient afterwards needs a gradient itself: clipping it in place is an error, or the graph is kept alive.", example=f"parameter {i}", look="nn.Parameter(...), and p in the sum where p.grad or torch.zeros_like(p) is meant")
         return [p.grad for p in params]
 
     return on_ranks(size, work)
@@ -330,11 +379,14 @@ def wanted(size, **settings):
 
 def mean_is_right(average_gradients, size, **settings):
     got, kinds = averaged(average_gradients, size, **settings)
-    if "reduce" in kinds:
+    if "reduce" in kinds and "broadcast" not in kinds:
         fail("dist.reduce gives the sum to one rank, and the others keep what they had; dist.all_reduce gives it to all.")
     want, each = wanted(size, **settings)
     dtype = want[0].dtype
     joined = torch.cat([w.reshape(-1) for w in want])
+    for first in (0, 1):
+        if size > 2 and all(equal(got[rank][1], want[1] * size / (rank + first), 1e-5) for rank in range(1 - first, size)):
+            fail(f"the sum is divided by {'rank + 1' if first else 'the rank'}, another number on every rank; by the number of ranks is meant.", look="dist.get_rank(), where dist.get_world_size() is meant")
     for i in [*range(1, len(want)), 0]:
         for rank in reversed(range(size)):
             if got[rank][i] is None:
@@ -359,13 +411,21 @@ def mean_is_right(average_gradients, size, **settings):
                 ("the pieces are taken from the flat vector in another order than they were put in.", lambda: joined.flip(0)[start : start + w.numel()].reshape(w.shape)),
                 ("the pieces are taken from the flat vector in another order than they were put in.", joined[after : after + w.numel()].reshape(w.shape)),
                 ("the sign is wrong.", -w),
+                ("the sum is divided by // and so rounded down to whole numbers.", w.floor()),
+                ("the parameters are averaged, not their gradients.", parameters(rank, **settings)[i].detach()),
+                ("the numbers are rounded on the way, as in half precision.", lambda: got[rank][i] if equal(got[rank][i], w, 2e-2) else w * float("nan")),
             ], look="the numbers before the all-reduce, after it, and how they come back to p.grad")
     return kinds
 
 
 @checks(AVERAGE, "the mean over three ranks, and over two")
 def average_ranks(average_gradients):
-    mean_is_right(average_gradients, 3)
+    try:
+        mean_is_right(average_gradients, 3)
+    except (TypeError, AttributeError) as error:
+        if "NoneType" not in str(error) or not hasattr(average_gradients, "__code__") or "all_reduce" not in names_in(average_gradients):
+            raise
+        fail("None is computed with, and every gradient was there: dist.all_reduce overwrites its argument and returns None.", example=f"{type(error).__name__}: {str(error)[:80]}", look="flat = dist.all_reduce(flat)")
     mean_is_right(average_gradients, 2)
 
 
@@ -435,18 +495,32 @@ class Watched(nn.Module):
     def __init__(self, module):
         super().__init__()
         self.module = module
-        self.inside, self.entered, self.forwards, self.backwards = False, 0, [], []
+        self.require_backward_grad_sync = True                # DDP's own flag: all that its no_sync does is to turn it off and on
+        self.called, self.entered, self.forwards, self.backwards = 0, 0, [], []
+
+    @property
+    def inside(self):
+        return not self.require_backward_grad_sync
+
+    def no_sync(self):
+        self.called += 1
+        return self.block()
 
     @contextlib.contextmanager
-    def no_sync(self):
-        before, self.inside = self.inside, True
+    def block(self):
+        before, self.require_backward_grad_sync = self.require_backward_grad_sync, False
         self.entered += 1
         try:
             yield
         finally:
-            self.inside = before
+            self.require_backward_grad_sync = before
 
     def forward(self, *inputs):
+        if not torch.is_grad_enabled():
+            fail(
+                "the model runs where gradients are off: then nothing is there for backward. With no_sync every gradient is computed, and only not sent.",
+                look="torch.no_grad() or torch.inference_mode(), where model.no_sync() is meant",
+            )
         number = len(self.forwards)
         self.forwards.append(self.inside)
         self.backwards.append(None)
@@ -464,24 +538,54 @@ def in_clothes(accumulate):
     """accumulate as lesson 07's checks call it, on a model that is watched."""
 
     def run(model, batches):
-        return accumulate(Watched(model), batches)
+        with accumulate_in_plain_words():
+            return accumulate(Watched(model), batches)
 
     return run
 
 
+@contextlib.contextmanager
+def accumulate_in_plain_words():
+    """Errors that say little by themselves."""
+    try:
+        yield
+    except (AttributeError, RuntimeError, TypeError, ValueError) as error:
+        for mark, words, look in [
+            ("context manager protocol", "what stands behind with is nothing that can be entered.", "brackets behind no_sync and nullcontext; and None, False or True where a context is meant"),
+            ("__enter__", "what stands behind with is nothing that can be entered.", "brackets behind no_sync and nullcontext; and None, False or True where a context is meant"),
+            ("has no attribute 'args'", "one context is entered twice: what no_sync() gives is used up by its first with.", "no_sync(), to be called in each round"),
+            ("didn't yield", "one context is entered twice: what no_sync() gives is used up by its first with.", "no_sync(), to be called in each round"),
+            ("has no attribute 'no_sync'", "no_sync is a method of the wrapper, DistributedDataParallel: of model itself, neither of the module inside nor of torch.", "what stands before .no_sync"),
+            ("process group has not been", "torch.distributed is called here: DistributedDataParallel sends by itself, in the backward pass that stands outside no_sync.", "dist., and average_gradients"),
+            ("for /: 'tuple'", "model(x, y) gives two things, (logits, loss), and they are taken for one.", "model(x, y)[1], or two names"),
+            ("'tuple' object has no attribute", "model(x, y) gives two things, (logits, loss), and they are taken for one.", "model(x, y)[1], or two names"),
+        ]:
+            if mark in str(error):
+                fail(words, example=f"{type(error).__name__}: {str(error)[:100]}", look=look)
+        raise
+
+
 @checks(ACCUMULATE, "the gradient of the big batch")
 def accumulate_gradient(accumulate):
+    runs_of(accumulate, 3, at_most=True)
     lesson07.accumulate_gradient(in_clothes(accumulate))
+
+
+def runs_of(accumulate, n, at_most=False):
+    """The watched model after n micro-batches, each of which has run once."""
+    model = Watched(lesson07.Tiny())
+    with accumulate_in_plain_words():
+        accumulate(model, lesson07.micro_batches(n, 3, seed=7))
+    if len(model.forwards) > n or len(model.forwards) != n and not at_most:
+        if len(model.module.sizes) > len(model.forwards):
+            fail("the model inside the wrapper is called: DistributedDataParallel then sees no forward pass, and averages nothing.", look="model.module(...), where model(...) is meant")
+        fail(f"the model runs {len(model.forwards)} times for {n} micro-batches.")
+    return model
 
 
 def passes(accumulate, n):
     """Per micro-batch whether its forward and its backward pass ran inside no_sync; the watched model."""
-    model = Watched(lesson07.Tiny())
-    accumulate(model, lesson07.micro_batches(n, 3, seed=7))
-    if len(model.forwards) != n:
-        if len(model.module.sizes) > len(model.forwards):
-            fail("the model inside the wrapper is called: DistributedDataParallel then sees no forward pass, and averages nothing.", look="model.module(...), where model(...) is meant")
-        fail(f"the model runs {len(model.forwards)} times for {n} micro-batches.")
+    model = runs_of(accumulate, n)
     if None in model.backwards:
         fail(f"backward never reaches the loss of micro-batch {model.backwards.index(None)}.", look=".detach() and .item() before backward")
     if model.inside:
@@ -505,7 +609,10 @@ def accumulate_no_sync(accumulate):
     if not any(forwards) and not any(backwards):
         if model.entered:
             fail(f"no_sync is entered {model.entered} times, and neither a forward nor a backward pass is in it: it has no effect, and all {n} micro-batches are averaged over the ranks.", example, look)
-        fail(f"no_sync is not used: each of the {n} micro-batches is averaged over the ranks, and one average at the end would do.", example, look)
+        if model.called:
+            fail(f"no_sync() is called and never entered: it only makes a context, and all {n} micro-batches are averaged over the ranks.", example, look="with, in front of model.no_sync()")
+        other = next((f"torch.{name}() is something else: it turns gradients off, and sends or keeps nothing. " for name in ("no_grad", "inference_mode") if name in names_in(accumulate)), "")
+        fail(f"no_sync is not used: each of the {n} micro-batches is averaged over the ranks, and one average at the end would do. {other}".rstrip(), example, look)
     if not any(forwards):
         fail(f"the forward pass stands outside no_sync. It is there that DistributedDataParallel decides whether the next backward pass sends: all {n} micro-batches are averaged.", example, look)
     if forwards == right and not any(backwards):
@@ -561,6 +668,8 @@ def table_of(gpipe_schedule, stages, micro_batches):
     if not isinstance(got, (list, tuple)) or not all(isinstance(line, (list, tuple)) for line in got):
         fail(f"the schedule should be a list with a list for each stage, and is a {type(got).__name__}{'' if not isinstance(got, (list, tuple)) else ' of other things'}.")
     slots = 2 * (stages + micro_batches - 1)
+    if len(got) == micro_batches != stages:
+        fail(f"the schedule has a list for each micro-batch, {micro_batches}; one for each stage is meant, {stages}.", look="which argument is which")
     if len(got) != stages:
         turned = len(got) in (slots, slots // 2) and got and len(got[0]) == stages
         fail(
@@ -576,7 +685,9 @@ def table_of(gpipe_schedule, stages, micro_batches):
                 fail(f'stage {stage} has {entry!r} in slot {slot}: the letter comes first, then the micro-batch.')
             if form and entry[0] in (0, 1, "forward", "backward", "f", "b"):
                 fail(f'stage {stage} has {entry!r} in slot {slot}: the letters "F" and "B" are meant.')
-            if not form or entry[0] not in ("F", "B") or not isinstance(entry[1], int):
+            if form and entry[0] in ("F", "B") and not isinstance(entry[1], int):
+                fail(f"stage {stage} has a {entry[0]} in slot {slot} whose number is of type {type(entry[1]).__name__}; an int is meant.")
+            if not form or entry[0] not in ("F", "B"):
                 fail(f'stage {stage} has {entry!r} in slot {slot}; ("F", i), ("B", i) or None is meant.')
             if not 0 <= entry[1] < micro_batches:
                 fail(f"stage {stage} works on micro-batch {entry[1]}, and they run from 0 to {micro_batches - 1}.", example=f"{stages} stages, {micro_batches} micro-batches, slot {slot}")
@@ -591,6 +702,8 @@ def follows_gpipe(gpipe_schedule, stages, micro_batches):
     table = table_of(gpipe_schedule, stages, micro_batches)
     example = f"{stages} stages, {micro_batches} micro-batches, a line for each stage: {drawn(table)}"
     half = stages + micro_batches - 1
+    if stages > 1 and all(len(line) == 2 * micro_batches and None not in line for line in table):
+        fail("no stage ever waits: where there is nothing to do in a slot, None keeps its place, so that entries of one slot stand below each other.", example)
     if stages > 1 and all(line == table[0] for line in table):
         fail("all stages do the same at the same time: a stage cannot begin before the one in front of it has sent something.", example, look="[[None] * slots] * stages is one list, named several times; or an index without the stage")
     when = {}
@@ -605,7 +718,7 @@ def follows_gpipe(gpipe_schedule, stages, micro_batches):
             for kind in "FB":
                 if (stage, (kind, i)) not in when:
                     words = "no backward pass is planned" if kind == "B" and not any(k[1][0] == "B" for k in when) else f"stage {stage} never does {kind}{i}"
-                    fail(f"{words}: every stage runs every micro-batch forward and backward.", example, look="the number of slots, and entries that overwrite each other")
+                    fail(f"{words}: every stage runs every micro-batch forward and backward.", example, look="the number of slots, and entries that overwrite each other; the last slot is -1, and -0 is the first")
     for (stage, (kind, i)), slot in sorted(when.items(), key=lambda item: item[1]):
         if kind == "F" and stage > 0 and when[stage - 1, ("F", i)] >= slot:
             fail(f"stage {stage} runs F{i} in slot {slot}, and stage {stage - 1} in slot {when[stage - 1, ('F', i)]}: its input is not there yet.", example, look="who comes before whom on the way forward")

@@ -1,4 +1,5 @@
 """Checks of lesson 18: precision. The oracles are float64 softmax, a GPT of a page, torch.optim and torch.amp.GradScaler."""
+import contextlib
 import copy
 import math
 from types import SimpleNamespace
@@ -7,7 +8,7 @@ import torch
 from torch import nn
 
 from course.checks import checks
-from course.checks.pytorch import call, close, equal, fail, gradients_close, is_tensor, keeps_device, rand, rand_ids
+from course.checks.pytorch import call, close, difference, equal, fail, gradients_close, is_tensor, keeps_device, rand, rand_ids
 from course.checks.pytorch import attention as of_attention
 from course.precision import LayerPrecision
 
@@ -16,6 +17,28 @@ MODEL = "pytorch.precision.PrecisionGPT"
 SCALER = "pytorch.precision.LossScaler"
 
 HALF = torch.float16
+RULES = [
+    ("expected scalar type", "two dtypes meet in a product, and PyTorch refuses that: a cast is missing at one of the two."),
+    ("the same dtype", "two dtypes meet in a product, and PyTorch refuses that: a cast is missing at one of the two."),
+    ("'NoneType' and", "a parameter that took no part in the loss has None for a gradient: there is nothing to divide."),
+]
+
+
+@contextlib.contextmanager
+def in_plain_words():
+    """An error of PyTorch inside that one of RULES knows is raised with these words before its own."""
+    try:
+        yield
+    except (RuntimeError, TypeError) as error:
+        words = next((words for mark, words in RULES if mark in str(error)), None)
+        if words is None or type(error) not in (RuntimeError, TypeError):
+            raise
+        raise type(error)(f"{words} PyTorch says: {str(error).splitlines()[0]}").with_traceback(error.__traceback__) from None
+
+
+def attend(attention_in, *args):
+    with in_plain_words():
+        return call(attention_in, *args)
 
 
 # --- attention_in --------------------------------------------------------------------------------------
@@ -43,7 +66,7 @@ def attention_dtype(attention_in):
     for given in (torch.float32, HALF, torch.bfloat16):
         for dtype in (torch.float32, HALF):
             q, k, v = (rand(2, 5, 4, seed=i, dtype=given) for i in range(3))
-            got = call(attention_in, q, k, v, None, dtype)
+            got = attend(attention_in, q, k, v, None, dtype)
             if isinstance(got, torch.Tensor) and got.dtype != given and got.dtype == dtype:
                 fail(
                     f"q, k and v are {given} and the result is {got.dtype}: only the softmax runs in another dtype.",
@@ -58,8 +81,20 @@ def attention_values(attention_in):
     for mask in (of_attention.expected_mask(6, 7), None, rand(2, 1, 6, 7, seed=4) > -0.5):
         if mask is not None:
             mask = mask | (torch.arange(7) == 2)                  # nobody is left without a key
-        got = call(attention_in, q, k, v, mask, torch.float32)
-        close(got, of_attention.sdpa(q, k, v, mask), 2e-6, known=of_attention.attention_mistakes(q, k, v, mask), look="lesson 04: nothing but dtypes changes")
+        got, want, known = call(attention_in, q, k, v, mask, torch.float32), of_attention.sdpa(q, k, v, mask), of_attention.attention_mistakes(q, k, v, mask)
+        rounded(got, want, 2e-6, known)
+        close(got, want, 2e-6, known=known, look="lesson 04: nothing but dtypes changes")
+
+
+def rounded(got, want, atol, known=(), of="the result"):
+    """Fails if got is want but for digits, and none of the known mistakes: something ran in 16 bits where all is float32."""
+    if equal(got, want, atol) or not equal(got, want, 0.03) or got.dtype != want.dtype:
+        return
+    if not any(equal(got, value() if callable(value) else value, 1e-5) for _, value in known):
+        fail(
+            f"all dtypes asked for are float32, and {of} has the digits of 16 bits: a step ran in another dtype.",
+            example=difference(got, want, of), look="dtypes that are written out: .half(), torch.float16, autocast",
+        )
 
 
 @checks(ATTENTION, "the softmax runs in dtype")
@@ -117,6 +152,11 @@ def large_scores(attention_in):
     d = 64
     q = torch.full((1, d), 40.0, dtype=HALF)
     k = torch.stack([torch.full((d,), 40.0), torch.full((d,), 39.0)]).to(HALF)   # 102400 before the division, 12800 after
+    if not call(attention_in, q.float(), k.float(), torch.eye(2), None, torch.float32).isfinite().all():
+        fail(
+            "a softmax of large scores gives nan: exp overflows. It must subtract the largest score of a row first.",
+            example="scores 12800 and 12480 in float32", look="softmax of lesson 02 does it",
+        )
     got = call(attention_in, q, k, torch.tensor([[1.0], [0.0]], dtype=HALF), None, torch.float32)
     is_tensor(got, (1, 1), HALF)
     if not equal(got, torch.ones(1, 1), 1e-3):
@@ -230,23 +270,24 @@ def gelu(x):
     return x * torch.sigmoid(2 * math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x))
 
 
-def expected_logits(model, use, idx, without=(), post=False, causal=True, erf=False, parallel=False, swapped=False, one_norm=False):
+def expected_logits(model, use, idx, without=(), post=False, causal=True, erf=False, parallel=False, swapped=False, one_norm=False, whole=False, blocks=None):
     """The forward of a policy, from torch operations. The other arguments are mistakes."""
     def linear(layer, x, dtype):
-        return x.to(dtype) @ layer.weight.to(dtype).T + layer.bias.to(dtype)
+        y = x.to(dtype) @ layer.weight.to(dtype).T
+        return y if "bias" in without else y + layer.bias.to(dtype)
 
     T = idx.shape[1]
     mask = of_attention.expected_mask(T, T) if causal else None
     x = model.wte(idx).to(use.embedding)
     if "wpe" not in without:
         x = x + model.wpe(torch.arange(T)).to(use.embedding)
-    for block in model.h:
+    for block in model.h[:blocks]:
         if swapped:
             x = x + linear(block.mlp.c_proj, gelu(linear(block.mlp.c_fc, block.ln_2(x), use.mlp)), use.mlp)
         start = x
         y = x if "ln_1" in without or post else block.ln_1(x.to(use.norm))
         q, k, v = (
-            part.unflatten(-1, (block.attn.n_head, -1)).transpose(1, 2) for part in linear(block.attn.c_attn, y, use.qkv).chunk(3, -1)
+            part.unflatten(-1, (1 if whole else block.attn.n_head, -1)).transpose(1, 2) for part in linear(block.attn.c_attn, y, use.qkv).chunk(3, -1)
         )
         y = in_steps(q, k, v, mask, use.softmax).transpose(1, 2).flatten(-2)
         y = y.to(use.embedding) if "c_proj" in without else linear(block.attn.c_proj, y, use.qkv).to(use.embedding)
@@ -279,11 +320,15 @@ MISTAKES = [
     ("the MLP comes before the attention; in GPT-2 the attention comes first.", {"swapped": True}),
     ("ln_1 stands before the MLP, too; ln_2 belongs there.", {"one_norm": True}),
     ("the MLP reads what the attention read; it must read x after the attention was added.", {"parallel": True}),
+    ("the heads are not split: all channels attend as one head.", {"whole": True}),
+    ("the biases of the linear layers are missing.", {"without": ("bias",)}),
+    ("only the first block is run: the model has more of them.", {"blocks": 1}),
 ]
 
 
 def logits_of(net, idx):
-    got = net(idx)
+    with in_plain_words():
+        got = net(idx)
     if not (isinstance(got, tuple) and len(got) == 2):
         fail(f"the model gives {'None' if got is None else f'a {type(got).__name__}'}, expected the pair (logits, loss), with loss None if there are no targets.")
     if got[1] is not None:
@@ -305,7 +350,9 @@ def float32_policy(PrecisionGPT):
     got = logits_of(net, idx)
     use = LayerPrecision().dtypes(torch)
     known = [(words, lambda change=change: expected_logits(model, use, idx, **change)) for words, change in MISTAKES]
-    close(got, expected_logits(model, use, idx), 2e-5, name="the logits", known=known, look="the forward of the GPT of lesson 06, line by line")
+    want = expected_logits(model, use, idx)
+    rounded(got, want, 2e-5, known, "an entry of the logits")
+    close(got, want, 2e-5, name="an entry of the logits", known=known, look="the forward of the GPT of lesson 06, line by line")
     full = rand_ids(3, 7, n=11, seed=2)
     close(logits_of(net, full), expected_logits(model, use, full), 2e-5, name="the logits of a full window")
 
@@ -323,9 +370,19 @@ def the_loss(PrecisionGPT):
     known = [
         ("the loss is the sum over the targets, expected their mean.", summed),
         ("a target of -100 counts in the mean; it must not.", summed / targets.numel()),
+        *loss_mistakes(logits, targets),
     ]
     close(got[0], logits, 2e-5, name="the logits beside the loss")
     close(got[1], want, 1e-5, name="the loss", known=known)
+
+
+def loss_mistakes(logits, targets):
+    """(words, value) of losses over logits (B, T, V) and targets (B, T) that people compute."""
+    rows = torch.stack([nn.functional.cross_entropy(x, y) for x, y in zip(logits, targets)])
+    return [
+        ("logits and targets are shifted against each other: targets[b, t] is the answer to position t already.", nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), targets[:, 1:].flatten())),
+        ("this is a mean of the means of the sequences: all targets count alike.", rows.mean()),
+    ]
 
 
 @checks(MODEL, "the parameters are the model's own")
@@ -339,6 +396,8 @@ def own_parameters(PrecisionGPT):
             fail(f"{name} of the model is {p.dtype} now: the weights stay float32, and are cast at each use.", look=".half() and .to(dtype) of a module change the module itself")
         if name not in before or id(p) != before[name][0] or not torch.equal(p, before[name][1]):
             fail(f"{name} of the model was changed or replaced.", look="what __init__ and forward assign to")
+        if not p.requires_grad:
+            fail(f"{name} of the model has requires_grad=False now: no optimizer can train it.", look="what __init__ does to the model")
     mine = {id(p): name for name, p in net.named_parameters()}
     for name, (address, _) in before.items():
         if address not in mine:
@@ -355,7 +414,10 @@ def own_parameters(PrecisionGPT):
     with torch.no_grad():
         model.ln_f.bias += 1.0
     idx = rand_ids(2, 5, n=11, seed=5)
-    close(logits_of(net, idx), expected_logits(model, net_dtypes("float16"), idx), 3e-2, name="the logits after an update of the weights", look="a cast that is made once, in __init__, misses all updates")
+    got, want = logits_of(net, idx), expected_logits(model, net_dtypes("float16"), idx)
+    if isinstance(got, torch.Tensor) and got.shape == want.shape and not equal(got, want, 3e-2):
+        fail("the logits do not follow an update of the weights: a cast that is made once misses all updates.", example=difference(got, want, "after 1 is added to ln_f.bias, an entry of the logits"), look="weights that __init__ keeps")
+    close(got, want, 3e-2, name="the logits after an update of the weights")
 
 
 def net_dtypes(name):
@@ -404,12 +466,15 @@ def probes():
     add("embedding", "what the MLP adds to x", lambda model, block: block.mlp.c_proj.bias.copy_(LARGE * torch.arange(12)))
     add("qkv", "c_attn", values)
     add("qkv", "c_proj of the attention", projection)
+    add("qkv", "the bias of c_proj of the attention", lambda model, block: block.attn.c_proj.bias.copy_(LARGE * torch.arange(12)))
+    add("qkv", "the product of q and k", scores)
     add("softmax", "the scores", scores)
     add("norm", "ln_f", lambda model, block: block.mlp.c_proj.bias.copy_(rand(12, seed=9, scale=500.0)))
     add("norm", "ln_2", lambda model, block: block.attn.c_proj.bias.copy_(rand(12, seed=9, scale=500.0)))
     add("norm", "ln_1", lambda model, block: model.wpe.weight.copy_(rand(7, 12, seed=8, scale=500.0)))
     add("mlp", "c_fc", feed)
     add("mlp", "c_proj of the MLP", back)
+    add("mlp", "the bias of c_proj of the MLP", lambda model, block: block.mlp.c_proj.bias.copy_(LARGE * torch.arange(12)))
     add("head", "the table of the head", lambda model, block: model.wte.weight[10].fill_(LARGE))
     return found
 
@@ -428,13 +493,18 @@ def far(got, want):
     return bool(((got - want)[finite].abs() > 0.05 * max(size, 1.0)).any())
 
 
-def verdict_of_probe(part, where, policy_part):
-    """mistake, example, look when a probe of `where` in `part` differs under a policy of float16 for policy_part."""
-    if part == policy_part:
+def survives(got, want):
+    """Whether numbers stay finite that must not."""
+    return bool(got.isfinite().all() and not want.isfinite().all())
+
+
+def verdict_of_probe(part, where, policy_part, wider=False):
+    """mistake, example, look when a probe of `where` in `part` differs under a policy of float16 for policy_part; wider: numbers survive that must not."""
+    if part == policy_part or wider:
         return (
-            f"{part} is float16 in the policy, and a wider dtype is used at: {where}.",
+            f"{policy_part} is float16 in the policy, and a wider dtype is used at: {where}.",
             f"a number of 100000, or the square of one of 500, must not survive there ({where})",
-            f"where self.dtypes.{part} is used",
+            f"where self.dtypes.{policy_part.split()[0]} is used, and what meets it: a float16 tensor plus a float32 one is float32",
         )
     return (
         f"{policy_part} is float16 and {part} float32 in the policy, and float16 is used at: {where}.",
@@ -450,8 +520,9 @@ def each_part(PrecisionGPT):
     for part, where, model, policy, policy_part in sorted(found, key=lambda f: f[0] != f[4]):   # a part's own probes first
         got = logits_of(set_up(PrecisionGPT, model, policy), idx)
         is_tensor(got, (2, 5, 11), torch.float32, name=f"the logits with {policy_part} in float16")
-        if far(got, expected_logits(model, policy.dtypes(torch), idx)):
-            fail(*verdict_of_probe(part, where, policy_part))
+        want = expected_logits(model, policy.dtypes(torch), idx)
+        if far(got, want):
+            fail(*verdict_of_probe(part, where, policy_part, survives(got, want)))
 
 
 @checks(MODEL, "loss and logits are float32")
@@ -464,7 +535,8 @@ def float32_loss(PrecisionGPT):
         is_tensor(logits, (2, 5, 11), torch.float32, name=f"the logits with {name} everywhere")
         is_tensor(loss, (), torch.float32, name=f"the loss with {name} everywhere")
         want = nn.functional.cross_entropy(logits.detach().flatten(0, 1).double(), targets.flatten()).float()
-        close(loss, want, 1e-5, name="the loss of these logits", look="the logits become float32 before the cross entropy")
+        if not equal(loss, want, 1e-5):
+            fail("the loss is not the one of these logits in float32: it was computed in fewer digits.", example=difference(loss, want, f"with {name} everywhere the loss of these logits"), look="the logits become float32 before the cross entropy")
         close(logits, expected_logits(model, use, idx), 0.1, name=f"the logits with {name} everywhere")
 
 
@@ -510,9 +582,12 @@ def give(params, scale, bad=None, seed=0, value=math.inf, at=1):
 
 
 def step(scaler, optimizer, *args, **kwargs):
-    got = scaler.step(optimizer, *args, **kwargs)
+    with in_plain_words():
+        got = scaler.step(optimizer, *args, **kwargs)
     if got is None:
         fail("step returns None, expected True if the step was made and False if it was skipped.")
+    if isinstance(got, (int, float)) and got not in (0, 1):
+        fail(f"step returns {got:g}, expected True if the step was made and False if it was skipped.")
     return bool(got)
 
 
@@ -531,8 +606,9 @@ def scaled_loss(LossScaler):
         fail("no gradient flows through scaled(loss).", look=".item(), .detach() and torch.tensor(...) cut the graph")
     if w.grad is not None:
         fail("scaled calls backward itself: it gives the loss, and whoever called it calls backward.")
-    default = LossScaler().scaled(loss.detach())
-    close(default, loss.detach() * 65536, 1e-6, name="scaled(loss) with the scale it starts with, 2 ** 16")
+    start = LossScaler().scaled(loss.detach()) / loss.detach()
+    if not equal(start, torch.tensor(65536.0), 1e-5):
+        fail(f"LossScaler() starts with the scale {start.item():g}, expected 65536, which is 2 ** 16.", look="the default of scale")
 
 
 @checks(SCALER, "a good step")
@@ -559,8 +635,9 @@ def good_step(LossScaler):
                         example=f"scale {scale:g}: {torch.linalg.norm(params[0].detach() - before):.3g} moved, expected {torch.linalg.norm(plain[0].detach() - before):.3g}",
                         look="a division that is missing, comes after the step, is done twice, or multiplies; a clipping that nobody asked for",
                     )
-                for a, b in zip(params, plain):
-                    close(a, b, 1e-4, name="a parameter after the step", look="every group of optimizer.param_groups, every parameter with a gradient")
+                for i, (a, b) in enumerate(zip(params, plain)):
+                    if not equal(a, b, 1e-4):
+                        fail(f"parameter {i}, of the second group, makes another step than its unscaled gradient gives; parameter 0 is right.", example=difference(a, b, f"parameter {i}"), look="every group of optimizer.param_groups, every parameter with a gradient")
                 if not done:
                     fail("the step was made, and step returns False.")
     params, optimizer = problem(torch.optim.SGD)
@@ -575,15 +652,15 @@ def good_step(LossScaler):
 @checks(SCALER, "a step with inf or nan is skipped")
 def bad_step(LossScaler):
     for value in (math.inf, -math.inf, math.nan):
-        for at in (0, 1):
+        for at, max_norm in ((0, 1.0), (1, 1.0), (1, None)):
             params, optimizer = problem(torch.optim.AdamW)
             scaler = LossScaler(scale=1024.0)
             give(params, 1024.0)
             step(scaler, optimizer)
             weights, state = [p.detach().clone() for p in params], copy.deepcopy(optimizer.state_dict())
             give(params, 1024.0, bad=True, value=value, at=at)
-            done = step(scaler, optimizer, max_norm=1.0)
-            where = f"a gradient holds {value} in parameter {at}"
+            done = step(scaler, optimizer, max_norm=max_norm)
+            where = f"a gradient holds {value} in parameter {at}{'' if max_norm else ', no max_norm is given'}"
             for a, b in zip(params, weights):
                 if not equal(a, b, 0):
                     fail(f"{where}, and the parameters change: such a step must be skipped as a whole.", look="what is tested before optimizer.step(): all gradients, for inf and for nan")
@@ -597,6 +674,11 @@ def bad_step(LossScaler):
             if got != 512:
                 words = {1024: "the scale stays as it was", 2048: "the scale grows", 1024 * 2**-16: "the scale goes back to 1 / 64"}.get(got, f"the scale becomes {got:g}")
                 fail(f"{where}, and {words}: after an overflow it is halved, 1024 to 512.", look="scale times backoff, once for each skipped step")
+    scaler, (params, optimizer) = LossScaler(scale=1.0), problem(torch.optim.SGD)
+    give(params, 1.0, bad=True)
+    step(scaler, optimizer)
+    if float(scaler.scale) != 0.5:
+        fail(f"after an overflow the scale goes from 1 to {float(scaler.scale):g}, expected 0.5: it may fall below 1.", look="a smallest scale, or whole numbers")
 
 
 @checks(SCALER, "the scale grows after enough good steps")
@@ -619,6 +701,7 @@ def growth_of_scale(LossScaler):
         "the scale grows too early: it takes interval good steps.": at < 2 and seen[at] > 8,
         "the count of good steps does not start again after the scale has grown.": at in (3, 4, 5) and seen[at] > want[at],
         "the count of good steps does not start again after an overflow: they must be in a row.": at in (6, 7) and seen[at] > want[at],
+        "after an overflow the count of good steps is not 0.": at == 8 and seen[at] < want[at],
     }
     words = next((words for words, fits in rows.items() if fits), "the scale does not go as it should.")
     fail(
@@ -631,7 +714,7 @@ def growth_of_scale(LossScaler):
 @checks(SCALER, "growth by default")
 def growth_by_default(LossScaler):
     w = nn.Parameter(torch.zeros(1))
-    scaler, optimizer = LossScaler(scale=1.0), SimpleNamespace(param_groups=[{"params": [w]}], step=lambda: None)
+    scaler, optimizer = LossScaler(scale=1.0), torch.optim.SGD([w], lr=0.0)
     for i in range(2001):
         w.grad = torch.ones(1)
         step(scaler, optimizer)
@@ -640,6 +723,17 @@ def growth_by_default(LossScaler):
                 f"the scale is {float(scaler.scale):g} after {i + 1} good steps, expected {(1, 2)[i - 1998]}: by default it doubles after 2000 good steps.",
                 look="the defaults of growth and interval",
             )
+
+
+def clipping_mistake(moved, norm, want):
+    """Words for a step of length moved, where the gradients' norm is norm and want was expected."""
+    if abs(moved - norm) <= 1e-3 * norm:
+        return "max_norm is given and nothing is clipped."
+    if moved > want and want < norm:
+        return "the gradients are clipped too little: one norm over all of them counts, not that of each, and not their largest entry."
+    if moved > want:
+        return "gradients whose norm is below max_norm are made longer: they stay as they are."
+    return "the gradients are clipped too much: the norm that counts is the one without the scale."
 
 
 @checks(SCALER, "clipping by the true norm")
@@ -656,8 +750,7 @@ def clipping(LossScaler):
         moved = torch.cat([(a - b).detach().flatten() for a, b in zip(params, start)]).norm().item()
         want = min(norm, max_norm)
         if abs(moved - want) > 1e-3 * want:
-            words = "max_norm is given and nothing is clipped." if moved > 1.01 * want else "the gradients are clipped too much: the norm that counts is the one without the scale."
-            fail(words, example=f"norm {norm:.3g}, max_norm {max_norm}, scale 1024: a step of length {moved:.3g}, expected {want:.3g}", look="clip after the division, before the step, over all parameters at once")
+            fail(clipping_mistake(moved, norm, want), example=f"norm {norm:.3g}, max_norm {max_norm}, scale 1024: a step of length {moved:.3g}, expected {want:.3g}", look="clip after the division, before the step, over all parameters at once")
     params, optimizer = problem(torch.optim.SGD, lr=1.0)
     give(params, 1024.0)
     scaler = LossScaler(scale=1024.0)
@@ -681,7 +774,13 @@ def as_gradscaler(LossScaler):
         theirs.scale(torch.ones(()))
         theirs.step(plain_optimizer)
         theirs.update()
+        scale = float(mine.scale)
         step(mine, optimizer)
+        if not equal(params[0], plain[0], 1e-4) and float(mine.scale) > scale:
+            fail(
+                "at the step at which the scale grows the gradients are divided by the new scale: they were made with the old one.",
+                example=f"step {i + 1}, where the scale goes from {scale:g} to {float(mine.scale):g}", look="the order: divide, test, step, and count last",
+            )
         if float(mine.scale) != theirs.get_scale():
             fail(f"after {i + 1} steps, {int(bad[: i + 1].sum())} of them with inf, the scale is {float(mine.scale):g} and that of torch.amp.GradScaler {theirs.get_scale():g}.")
     if float(other.scale) != 2:

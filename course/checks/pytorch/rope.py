@@ -1,9 +1,11 @@
 """Checks of lesson 17: rotary positions. The oracle is NumPy in float64, and for rotate a product of complex numbers."""
+import math
+
 import numpy as np
 import torch
 
 from course.checks import checks
-from course.checks.pytorch import call, close, fail, gradients_close, is_tensor, rand
+from course.checks.pytorch import call, close, difference, equal, fail, gradients_close, is_tensor, rand
 
 TABLE = "pytorch.rope.rope_table"
 ROTATE = "pytorch.rope.rotate"
@@ -34,6 +36,9 @@ def table_mistakes(n_ctx, head_dim, base=10000.0):
         (WRONG_SIGN, 2 * i / d),
         ("the exponents run from 1: pair 0 turns by 1 a position.", -2 * (i + 1) / d),
         ("all pairs turn at the same rate: the exponent does not depend on i.", 0.0 * i),
+        ("the exponents are 1, 3, 5, ... below the fraction; they are 0, 2, 4, ...", -(2 * i + 1) / d),
+        ("the exponents are divided by n_ctx; the width of a head counts.", -2 * i / n_ctx),
+        ("the logarithm of base is the one to base 10: exp wants the natural one.", -2 * i / d / math.log(10)),
     ]
     found = [(words, t * float(base) ** e) for words, e in exponents]
     found += [
@@ -44,8 +49,16 @@ def table_mistakes(n_ctx, head_dim, base=10000.0):
         ("the angles are multiplied by 2 pi: the angle is position * rate, in radians.", 2 * np.pi * right),
         ("base is not used: it is 10,000 whatever is given.", angles(n_ctx, head_dim)),
         ("the rates come in the wrong order: pair 0 turns fastest.", right[:, ::-1]),
+        ("position and rate are added: the angle is their product.", t + right[min(1, n_ctx - 1)]),
+        ("the position stands in the exponent: the angle is position * base^(-2 i / head_dim).", float(base) ** (-2 * t * i / d)),
     ]
-    return [(words, (np.cos(a), np.sin(a))) for words, a in found]
+    found += [(f"base is {other:g} where none is given, expected 10000.", angles(n_ctx, head_dim, other)) for other in (100, 1000, 1e5, 5e5, 1e6) if base == 10000]
+    tables = [(words, (np.cos(a), np.sin(a))) for words, a in found]
+    return tables + [
+        ("these are the angles: cos and sin are still to be taken.", (right, right)),
+        ("cos stands where sin belongs.", (np.cos(right), np.cos(right))),
+        ("sin has the wrong sign.", (np.cos(right), -np.sin(right))),
+    ]
 
 
 def as_torch(x):
@@ -62,7 +75,10 @@ def compare_tables(got, n_ctx, head_dim, base=10000.0, atol=2e-6, at=""):
             fail(WRONG_SIGN, example=f"at position 1 the angles should be {np.round(angles(2, head_dim, base)[1], 4).tolist()}")
     for which, (name, mine) in enumerate(zip(("cos", "sin"), got)):
         known = [(words, as_torch(tables[which])) for words, tables in table_mistakes(n_ctx, head_dim, base)]
-        close(mine, torch.from_numpy(want[which]), atol, name=name + at, known=known)
+        right = torch.from_numpy(want[which])
+        if not equal(mine, right, atol) and equal(mine, right, 0.02) and not any(equal(mine, table, 1e-5) for _, table in known):
+            fail(f"{name} is nearly right: the angles are rounded on the way.", example=difference(mine, right, name), look="a dtype of few digits, float16 or bfloat16: round at the very end, to float32")
+        close(mine, right, atol, name=name + at, known=known)
 
 
 @checks(TABLE, "two tables")
@@ -78,6 +94,8 @@ def table_shapes(rope_table):
         if isinstance(mine, torch.Tensor) and mine.shape == (3, 5):
             fail(f"{name} has shape (pairs, positions); each row is a position.", look="which of the two gets the new axis")
         is_tensor(mine, (5, 3), torch.float32, name=name)
+        if mine.requires_grad:
+            fail(f"{name} asks for a gradient: the table is a constant, nothing in it is trained.", look="nn.Parameter and requires_grad")
 
 
 @checks(TABLE, "values")
@@ -152,9 +170,15 @@ def rotation_mistakes(x, cos, sin):
         ("only the first half is turned.", both(a * cos - b * sin, b)),
         ("only the second half is turned.", both(a, a * sin + b * cos)),
         ("the second half is computed from the first one already turned.", both(a * cos - b * sin, (a * cos - b * sin) * sin + b * cos)),
+        ("the first half is computed from the second one already turned.", both(a * cos - (a * sin + b * cos) * sin, a * sin + b * cos)),
+        ("every position is turned by the angle of position 0.", both(a * cos[:1] - b * sin[:1], a * sin[:1] + b * cos[:1])),
         ("x is added to what is turned.", both(a * cos - b * sin, a * sin + b * cos) + x),
         ("x is not turned at all.", x),
+        *((f"the halves are joined along axis {axis}; the channels are the last one.", np.concatenate(np.split(both(a * cos - b * sin, a * sin + b * cos), 2, axis=-1), axis=axis)) for axis in range(x.ndim - 1)),
     ]
+
+
+ROUNDED = "a step on the way has fewer digits than x."
 
 
 def numbers(*shape, T, head_dim, seed):
@@ -166,7 +190,10 @@ def numbers(*shape, T, head_dim, seed):
 def compare_rotation(rotate, x, cos, sin, atol=2e-6, name="the result"):
     arrays = [t.detach().double().numpy() for t in (x, cos, sin)]
     known = [(words, torch.from_numpy(np.ascontiguousarray(value)).to(x.dtype)) for words, value in rotation_mistakes(*arrays)]
-    close(call(rotate, x, cos, sin), torch.from_numpy(expected_rotation(*arrays)).to(x.dtype), atol, name=name, known=known)
+    got, right = call(rotate, x, cos, sin), torch.from_numpy(expected_rotation(*arrays)).to(x.dtype)
+    if not equal(got, right, atol) and equal(got, right, 0.02) and got.dtype == right.dtype and not any(equal(got, value, 1e-5) for _, value in known):
+        fail(f"{name} is nearly right: {ROUNDED}", example=f"the largest difference is {(got - right).abs().max().item():.1g}", look="casts to a dtype that is written out: x's own is x.dtype")
+    close(got, right, atol, name=name, known=known)
 
 
 @checks(ROTATE, "values")

@@ -1,4 +1,5 @@
 """Checks of lesson 07: training. Oracles: torch.optim, torch.nn.utils, autograd on the full batch, the formulas in float64."""
+import contextlib
 import copy
 import io
 import math
@@ -70,6 +71,12 @@ WARMUP_MISTAKES = [
     ("the warmup climbs to min_lr; it climbs to max_lr.", lambda it, a, b, w, n: b * (it + 1) / (w + 1) if it < w else schedule(it, a, b, w, n)),
     ("the warmup is cut off at min_lr; it starts near 0.", lambda it, a, b, w, n: max(b, schedule(it, a, b, w, n))),
     ("during warmup the rate is 0.", rise(lambda it, w: 0.0)),
+    ("parentheses are missing in the warmup: (it + 1) / (warmup + 1), each sum in its own.", lambda it, a, b, w, n: a * it + 1 / (w + 1) if it < w else schedule(it, a, b, w, n)),
+    ("parentheses are missing in the warmup: (it + 1) / (warmup + 1), each sum in its own.", lambda it, a, b, w, n: a * (it + 1) / w + 1 if it < w else schedule(it, a, b, w, n)),
+    ("the warmup is a share of total; it takes warmup iterations.", lambda it, a, b, w, n: a * (it + 1) / n if it < w else schedule(it, a, b, w, n)),
+    ("the warmup is one iteration too long: divide by warmup + 1.", rise(lambda it, w: (it + 1) / (w + 2))),
+    ("warmup and total are exchanged: the arguments come as it, max_lr, min_lr, warmup, total.", lambda it, a, b, w, n: schedule(it, a, b, n, w)),
+    ("the arguments are taken in another order: they come as it, max_lr, min_lr, warmup, total.", lambda it, a, b, w, n: schedule(it, w, n, a, b)),
     ("the number of warmup steps is counted off by one: at it = warmup - 1 the cosine is already at work.", lambda it, a, b, w, n: schedule(it, a, b, w, n) if it < w - 1 else fall(cosine)(max(it, w), a, b, w, n)),
 ]
 
@@ -93,6 +100,19 @@ COSINE_MISTAKES = [
     ("the cosine ends one iteration late: the way is total - warmup long.", fall(cosine, stop=lambda w, n: n + 1)),
     ("the cosine is shifted by one iteration: at it = warmup the rate is max_lr.", lambda it, a, b, w, n: fall(cosine)(it + 1, a, b, w, n) if it >= w else schedule(it, a, b, w, n)),
     ("the cosine is shifted by one iteration: at it = warmup the rate is max_lr.", lambda it, a, b, w, n: fall(cosine, start=w - 1)(it, a, b, w, n) if it >= w else schedule(it, a, b, w, n)),
+    ("the cosine counts from iteration 0; it starts when the warmup is over: (it - warmup).", lambda it, a, b, w, n: b + (a - b) * (1 + math.cos(math.pi * it / (n - w))) / 2),
+    ("parentheses are missing in the share of the way: (it - warmup) / (total - warmup), each difference in its own.", lambda it, a, b, w, n: b + (a - b) * (1 + math.cos(math.pi * (it - w / (n - w)))) / 2),
+    ("parentheses are missing around 1 + cos: its half is taken of the whole sum.", fall(lambda s: 0.5 + math.cos(math.pi * s))),
+    ("parentheses are missing around 1 + cos: half of the whole sum is multiplied by max_lr - min_lr.", lambda it, a, b, w, n: b + 0.5 + 0.5 * math.cos(math.pi * (it - w) / (n - w)) * (a - b)),
+    ("the cosine is multiplied by max_lr + min_lr; the way is max_lr - min_lr.", lambda it, a, b, w, n: b + (a + b) * cosine((it - w) / (n - w))),
+    ("min_lr is missing before the curve, which ends at 0.", lambda it, a, b, w, n: (a - b) * cosine((it - w) / (n - w))),
+    ("the share of the way stands outside the cosine; math.cos(math.pi * share) is meant.", fall(lambda s: (1 - s) / 2)),
+    ("the cosine is halved twice.", fall(lambda s: cosine(s) / 2)),
+    ("the half cosine is squared.", fall(lambda s: cosine(s) ** 2)),
+    ("a sine stands in the place of the cosine.", fall(lambda s: (1 + math.sin(math.pi * s)) / 2)),
+    ("pi is rounded: math.pi has all its digits.", fall(lambda s: (1 + math.cos(3.14 * s)) / 2)),
+    ("pi is rounded: math.pi has all its digits.", fall(lambda s: (1 + math.cos(3.1416 * s)) / 2)),
+    *(("the rate is rounded.", lambda it, a, b, w, n, digits=digits: round(schedule(it, a, b, w, n), digits)) for digits in (3, 4, 5)),
     ("after warmup the rate stays at max_lr.", fall(lambda s: 1.0)),
     ("after warmup the rate is min_lr at once.", fall(lambda s: 0.0)),
     ("min_lr is added to the whole curve, which then starts at max_lr + min_lr.", lambda it, a, b, w, n: b + fall(cosine, floor=0.0)(it, a, b, w, n) if it >= w else schedule(it, a, b, w, n)),
@@ -193,6 +213,10 @@ def adamw(p, grads, lr=0.01, betas=(0.9, 0.99), eps=1e-8, weight_decay=0.0, twis
     if twist == "swapped":
         beta1, beta2 = beta2, beta1
     m, v = torch.zeros_like(p), torch.zeros_like(p)
+    if twist == "starts at g":
+        m, v = grads[0].double(), grads[0].double() ** 2
+    if twist == "default betas":
+        beta1, beta2 = 0.9, 0.999
     for t, g in enumerate(grads, start=1):
         g = g.double()
         t = {"t stays 1": 1, "t from 2": t + 1, "t doubled": 2 * t}.get(twist, t)
@@ -208,6 +232,10 @@ def adamw(p, grads, lr=0.01, betas=(0.9, 0.99), eps=1e-8, weight_decay=0.0, twis
             p = p * (1 - lr * lr * weight_decay)
         elif twist == "growth":
             p = p * (1 + lr * weight_decay)
+        elif twist == "decay of 1":
+            p = p - lr * weight_decay
+        elif twist == "decay of g":
+            p = p - lr * weight_decay * g
         elif twist == "decay twice":
             p = p * (1 - lr * weight_decay) ** 2
         elif twist not in ("L2", "no decay"):
@@ -251,6 +279,8 @@ def adamw(p, grads, lr=0.01, betas=(0.9, 0.99), eps=1e-8, weight_decay=0.0, twis
             root = v_hat.sqrt() + 1e-8
         elif twist == "eps as a floor":
             root = v_hat.sqrt().clamp(min=eps)
+        elif twist == "eps subtracted":
+            root = v_hat.sqrt() - eps
         elif twist == "eps by lr":
             root = v_hat.sqrt() + eps * lr
         elif twist == "no root":
@@ -297,6 +327,8 @@ STEP_MISTAKES = [
     ("the correction of v stands outside the square root: sqrt(v / (1 - beta2**t)).", "correction outside the root"),
     ("this is plain gradient descent: neither m nor v are used.", "sgd"),
     ("v is not used: the step is lr * m.", "momentum"),
+    ("m and v start with the first gradient; they start at 0, and the correction counts on that.", "starts at g"),
+    ("beta1 and beta2 are 0.9 and 0.999, whatever betas says.", "default betas"),
     ("m is not used: the step is made of the newest gradient.", "rmsprop"),
     ("only the sign of m is used.", "sign of m"),
     ("this is Nesterov's variant (NAdam); the step is made of m.", "nesterov"),
@@ -310,6 +342,8 @@ DECAY_MISTAKES = [
     ("the decay is multiplied by lr twice.", "decay by lr squared"),
     ("the decay has the wrong sign: parameters grow.", "growth"),
     ("the decay is done twice.", "decay twice"),
+    ("the decay takes off lr * weight_decay itself; times the parameter is meant.", "decay of 1"),
+    ("the decay takes off a share of the gradient; a share of the parameter is meant.", "decay of g"),
     ("the decay takes off a fixed amount (L1); it takes off a share of the parameter.", "L1 decay"),
 ]
 
@@ -321,6 +355,7 @@ EPS_MISTAKES = [
     ("eps is 1e-6, whatever the argument says.", "eps 1e-6"),
     ("eps is a lower bound for the root; it is added to it.", "eps as a floor"),
     ("eps is multiplied by lr.", "eps by lr"),
+    ("eps is subtracted from the root; it is added.", "eps subtracted"),
 ]
 
 
@@ -328,8 +363,24 @@ def parameter(*shape, seed=0, dtype=torch.float32):
     return nn.Parameter(rand(*shape or (1,), seed=seed, dtype=dtype).reshape(shape))
 
 
+def makes(AdamW, params):
+    try:
+        AdamW(params)
+    except Exception:
+        return False
+    return True
+
+
 def optimizer_of(AdamW, *args, **kwargs):
-    optimizer = AdamW(*args, **kwargs)
+    try:
+        optimizer = AdamW(*args, **kwargs)
+    except (TypeError, AttributeError, IndexError, KeyError) as error:
+        words = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+        if isinstance(args[0], list) and isinstance(args[0][0], nn.Parameter) and makes(AdamW, iter(args[0])):
+            fail(f"a list of parameters is taken for a list of groups ({words}).", look="how __init__ tells the two: groups are given if the first entry is a dict")
+        if isinstance(args[0], list) and isinstance(args[0][0], dict) and makes(AdamW, [parameter(2, 3)]):
+            fail(f"a list of dicts is not taken as groups ({words}).", look="how __init__ tells the two: groups are given if the first entry is a dict")
+        raise
     if not isinstance(getattr(optimizer, "param_groups", None), (list, tuple)) or not all(isinstance(g, dict) and "params" in g for g in optimizer.param_groups):
         fail(
             "the optimizer has no param_groups, a list of dicts with \"params\": a schedule sets the learning rate there.",
@@ -346,6 +397,7 @@ def take(optimizer, gradients):
     """One step with these gradients, {parameter: gradient or None}; the gradients must come out unchanged."""
     for p, g in gradients.items():
         p.grad = None if g is None else g.to(p.dtype).clone()
+    settings = [[group[name] for name in ("lr", "betas", "eps", "weight_decay")] for group in optimizer.param_groups]
     try:
         optimizer.step()
     except RuntimeError as error:
@@ -354,8 +406,12 @@ def take(optimizer, gradients):
         raise
     except ZeroDivisionError:
         fail("the first step divides by zero: with t = 0 the corrections 1 - beta**0 are 0.", look="t is 1 at the first step: count before you use it")
+    if settings != [[group[name] for name in ("lr", "betas", "eps", "weight_decay")] for group in optimizer.param_groups]:
+        fail("step changes the settings of a group: that is the schedule's, between the steps.", look='what is assigned to group["lr"]')
     for p, g in gradients.items():
-        if g is not None and p.grad is not None and not equal(p.grad, g.to(p.dtype), 0):
+        if g is not None and p.grad is None:
+            fail("step changes p.grad: it clears it, and others still want to read it. zero_grad is the caller's.", look="zero_grad inside step")
+        if g is not None and not equal(p.grad, g.to(p.dtype), 0):
             fail("step changes p.grad: others still want to read it, and a second step would start from another gradient.", look="operations that end in _, and +=, on p.grad")
 
 
@@ -393,6 +449,7 @@ def trajectory_is(AdamW, gradients, mistakes, atol=3e-6, name="the parameter", s
         for words, value in known_steps(start, longer, mistakes, **settings):
             if equal(later, value, 1e-5):
                 close(p, want, atol, name=name, known=[(words, p)], look=look)
+        close(p, want, atol, name=name, look=look)            # what looks like a known one after one step is another
     close(p, want, atol, name=name, known=known_steps(start, gradients, mistakes, **settings), look=look)
 
 
@@ -412,6 +469,14 @@ def first_step(AdamW):
 @checks(ADAMW, "eight steps")
 def eight_steps(AdamW):
     trajectory_is(AdamW, steps(8, 3, 4), STEP_MISTAKES, name="the parameter after eight steps", lr=0.1, betas=(0.8, 0.97), eps=1e-8, weight_decay=0.0)
+
+
+    params = [parameter(3, 4), parameter(4, seed=1), parameter(2, 3, seed=2), parameter(5, seed=3)]
+    starts = [p.detach().clone() for p in params]
+    take(optimizer_of(AdamW, params, lr=0.1), {p: torch.ones_like(p) for p in params})
+    moved = sum(not equal(p, start, 0) for p, start in zip(params, starts))
+    if moved < 4:
+        fail(f"a step moves {moved} of 4 parameters that have a gradient: it goes through every parameter of every group.", look="loops that end too early: a return, a break, or lines that stand too far to the left")
 
 
 @checks(ADAMW, "weight decay")
@@ -552,27 +617,29 @@ def rate_is_read(AdamW):
 
 @checks(ADAMW, "a parameter without a gradient")
 def without_gradient(AdamW):
-    p, late = parameter(3, 4), parameter(2, 3, seed=1)
-    start = late.detach().clone()
+    p, late, after = parameter(3, 4), parameter(2, 3, seed=1), parameter(3, 2, seed=2)
+    start, other_start = late.detach().clone(), after.detach().clone()
     theirs = nn.Parameter(start.double())
-    optimizer = optimizer_of(AdamW, [p, late], lr=0.01, weight_decay=0.1)
+    optimizer = optimizer_of(AdamW, [p, late, after], lr=0.01, weight_decay=0.1)
     oracle = torch.optim.AdamW([theirs], lr=0.01, weight_decay=0.1)
     try:
         for i in range(2):
-            take(optimizer, {p: rand(3, 4, seed=40 + i), late: None})
+            take(optimizer, {p: rand(3, 4, seed=40 + i), late: None, after: torch.ones(3, 2)})
     except (TypeError, AttributeError) as error:
         if "NoneType" in str(error):
             fail("a parameter without a gradient (p.grad is None) stops the step; it should be passed over.")
         raise
     if not equal(late, start, 0):
         fail("a parameter without a gradient (p.grad is None) is changed: it is left alone, without decay too.", look="what stands before the test for None")
+    if equal(after, other_start, 0):
+        fail("the parameters that come after one without a gradient are left as they were: only that one is passed over.", look="a break or return in the place of continue")
     for i in range(2):
         g = rand(2, 3, seed=50 + i)
-        take(optimizer, {p: rand(3, 4, seed=42 + i), late: g})
+        take(optimizer, {p: rand(3, 4, seed=42 + i), late: g, after: None})
         theirs.grad = g.double()
         oracle.step()
     close(late.detach(), theirs.detach().float(), 1e-4, name="a parameter whose gradients begin at the third step", known=[
-        ("one step counter serves all parameters: one whose gradient comes later gets too weak a correction. Each counts its own steps.", late.detach()),
+        ("one step counter serves all parameters, or counts where there is no gradient: one whose gradient comes later gets too weak a correction. Each counts its own steps.", late.detach()),
     ], look="where the step count is kept")
     before = late.detach().clone()
     take(optimizer, {p: rand(3, 4, seed=60), late: None})
@@ -652,9 +719,30 @@ def resume_exactly(AdamW):
         with torch.no_grad():
             for p, value in zip(resumed, half):
                 p.copy_(value)
-        second.load_state_dict(copy.deepcopy(state))
+        try:
+            second.load_state_dict(copy.deepcopy(state))
+        except KeyError as error:
+            fail(
+                f"load_state_dict looks for the key {str(error)[:60]}, which the saved state does not have.",
+                look="what stands for a parameter in the file: id(p) and p itself are others in the next process; its place in the order of the groups is the same",
+            )
+        except (ValueError, RuntimeError) as error:
+            if isinstance(error, NotImplementedError):
+                raise
+            fail(
+                f"load_state_dict refuses the state of equal parameters ({type(error).__name__}: {str(error).splitlines()[0][:100]}).",
+                look="a parameter that has had no gradient so far: its place in the saved list must not be left out",
+            )
+        held = [p for group in second.param_groups for p in group.get("params", ())]
+        if sorted(map(id, held)) != sorted(map(id, resumed)):
+            fail("after load_state_dict the optimizer holds other parameters than before: the model is not trained any more.", look="the settings of the groups come from the file, their params stay")
         rates = [(g["lr"], tuple(g["betas"]), g["weight_decay"]) for g in second.param_groups]
-        go(resumed, second, 6, 9)
+        try:
+            go(resumed, second, 6, 9)
+        except RuntimeError as error:
+            if "shape" in str(error) or "size" in str(error):
+                fail("m and v come back to a parameter of another shape.", look="a parameter that has had no gradient so far: its place in the saved list must not be left out")
+            raise
         if all(torch.equal(a, b) for a, b in zip(straight, resumed)):
             continue
         gap = max((a - b).abs().max().item() for a, b in zip(straight, resumed))
@@ -670,6 +758,16 @@ def resume_exactly(AdamW):
         if other:
             fail("load_state_dict does not replace the state that is there.", example, look="entries of self.state that the saved state does not have: a parameter without m and v starts anew")
         fail("a run that resumes from the saved state goes another way.", example, look="m, v and the step count must come back to the parameter that they belong to, in the order of the groups")
+
+
+    rates = [0.1, 0.2]
+    saving, loading = (optimizer_of(AdamW, [{"params": [parameter(3, 4)]}, {"params": [parameter(4)]}]) for _ in range(2))
+    for group, lr in zip(saving.param_groups, rates):
+        group["lr"] = lr
+    loading.load_state_dict(copy.deepcopy(saving.state_dict()))
+    got = [group["lr"] for group in loading.param_groups]
+    if got != rates:
+        fail("the groups do not get their own settings back.", example=f"saved with learning rates {rates}, loaded with {got}", look="one dict of settings for each group, in their order")
 
 
 def resumed_without(change, got, half, j):
@@ -783,8 +881,22 @@ def clip_mistakes(gradients, max_norm):
         ("only the last tensor is scaled.", flat([*gradients[:-1], gradients[-1] * (max_norm / norm.item())])),
         ("small gradients are scaled up to max_norm; they stay as they are.", g * (max_norm / norm.item())),
         ("entries are cut from above; the whole vector is scaled, and negative entries with it.", g.clamp(max=max_norm)),
+        ("each tensor is scaled by the norm up to it: first the norm of all, then the scale.", rolling(gradients, max_norm)),
+        ("every row is clipped by its own norm: the direction changes. One norm of all of them, one scale for all.", flat([x * (max_norm / x.norm(dim=-1, keepdim=True)).clamp(max=1) for x in gradients])),
+        ("the entries are summed with their signs; their squares are summed.", g * min(1, max_norm / abs(g.sum().item()))),
+        ("the scale is the root of max_norm / norm.", g * min(1, (max_norm / norm.item()) ** 0.5)),
+        ("something is subtracted from every entry; all are multiplied by one scale.", g - (norm - max_norm)),
         ("biases are left out: all gradients count and all are scaled.", flat([x * min(1, max_norm / flat(matrices).norm().item()) if x.dim() >= 2 else x for x in gradients])),
     ]
+
+
+def rolling(gradients, max_norm):
+    """The gradients as one vector, each tensor scaled by the norm of all that the loop has met so far."""
+    total, scaled = 0.0, []
+    for g in gradients:
+        total = (total**2 + g.norm().item() ** 2) ** 0.5
+        scaled.append(g * min(1, max_norm / total))
+    return flat(scaled)
 
 
 def clip_is(clip_grad_norm, gradients, max_norm, look="", given=list):
@@ -822,6 +934,8 @@ def clip_is(clip_grad_norm, gradients, max_norm, look="", given=list):
         ("the scale is returned; the norm before clipping is meant.", torch.tensor(min(1.0, max_norm / total))),
         ("max_norm is returned; the norm before clipping is meant.", torch.tensor(float(max_norm))),
         ("the norm of the last tensor is returned; one norm of all gradients is meant.", parts[-1]),
+        ("the small number stands inside the root; it is added to the norm, below the fraction.", (want_norm**2 + 1e-6).sqrt()),
+        ("the small number stands inside the root; it is added to the norm, below the fraction.", (want_norm**2 + 1e-8).sqrt()),
     ])
 
 
@@ -833,6 +947,10 @@ def too_large(clip_grad_norm):
 @checks(CLIP, "gradients that are small enough")
 def small_enough(clip_grad_norm):
     clip_is(clip_grad_norm, [g for g in GRADIENTS if g is not None], 50.0, look="the scale is at most 1")
+    params = with_gradients([rand(2, 3, seed=94)])
+    clip_grad_norm(params, math.inf)
+    if not equal(params[0].grad, rand(2, 3, seed=94), 0):
+        fail("with max_norm inf, which only measures, the gradients are changed.", example=f"an entry becomes {number(params[0].grad[0, 0])}", look="inf / inf is nan")
     clip_is(clip_grad_norm, [rand(2, 3, seed=94, scale=1e-7)], 1.0, look="what is added to the norm below the fraction, and its sign")
 
 
@@ -846,6 +964,13 @@ def near_the_bound(clip_grad_norm):
 
 @checks(CLIP, "parameters without a gradient")
 def clip_none(clip_grad_norm):
+    gradients = [rand(3, 4, seed=95), None, rand(5, seed=96)]
+    params = with_gradients(gradients)
+    norm = None
+    with contextlib.suppress(TypeError, AttributeError):      # clip_is names them
+        norm = clip_grad_norm(params, 0.5)
+    if isinstance(norm, torch.Tensor) and equal(norm, gradients[0].norm(), 1e-5):
+        fail("the gradients that come after a parameter without one are left out: only that one is passed over.", look="a break or return in the place of continue")
     clip_is(clip_grad_norm, GRADIENTS, 0.5)
     clip_is(clip_grad_norm, [None, rand(4, 4, seed=93)], 2.0)
 
@@ -878,6 +1003,8 @@ def clip_dtype(clip_grad_norm):
     want = flat([p.grad for p in params]).norm()
     norm = clip_grad_norm(params, 0.5)
     is_tensor(norm, (), torch.float64, name="the norm")
+    if equal(norm, want + 1e-6, 1e-9):
+        fail("the small number is added to the norm that is returned; it belongs below the fraction only.")
     if not equal(norm, want, 1e-12):
         fail("float64 gradients, and a norm only as exact as float32.", look="torch.tensor(0.0) and .float() on the way")
     if norm.requires_grad:
@@ -895,10 +1022,11 @@ def clip_dtype(clip_grad_norm):
 
 
 class Tiny(nn.Module):
-    """A model as small as can be, model(x, y) -> (logits, loss), that notes how it is called."""
+    """A model as small as can be, model(x, y) -> (logits, loss), that notes how it is called; with own_loss the loss is not the plain one."""
 
-    def __init__(self):
+    def __init__(self, own_loss=False):
         super().__init__()
+        self.own_loss = own_loss
         self.table, self.out = nn.Linear(4, 5), nn.Linear(5, 3)
         fill(self)
         self.sizes, self.empty, self.modes = [], [], []
@@ -910,7 +1038,8 @@ class Tiny(nn.Module):
         self.empty.append(self.out.weight.grad is None or bool((self.out.weight.grad == 0).all()))
         self.modes.append((self.training, torch.is_grad_enabled()))
         logits = self.out(torch.tanh(self.table(x)))
-        return logits, F.cross_entropy(logits, y)
+        loss = F.cross_entropy(logits, y)
+        return logits, loss + 0.1 * logits.square().mean() if self.own_loss else loss
 
 
 def micro_batches(n, size, seed=0):
@@ -931,7 +1060,15 @@ def accumulated(accumulate, batches, model=None):
     """The gradients after accumulate as one vector, its result and the model."""
     model = model or Tiny()
     before = flat(model.parameters())
-    result = accumulate(model, [(x.clone(), y.clone()) for x, y in batches])
+    given, random = [(x.clone(), y.clone()) for x, y in batches], torch.get_rng_state()
+    listed = list(given)
+    result = accumulate(model, given)
+    if len(given) != len(listed) or any(a is not b for a, b in zip(given, listed)):
+        fail("the list of batches is changed: the caller still needs it.", look="pop, and shuffling or assigning into batches")
+    if any(not torch.equal(a, b) for mine, theirs in zip(batches, given) for a, b in zip(mine, theirs)):
+        fail("the windows of a batch are changed in place: the caller still needs them.")
+    if not torch.equal(torch.get_rng_state(), random):
+        fail("random numbers are drawn or a seed is set: each step would get the same batches, or others than it should.", look="torch.manual_seed")
     if not equal(flat(model.parameters()), before, 0):
         fail("the parameters are changed: accumulate only adds up gradients, the optimizer's step comes after it.")
     if any(p.grad is None for p in model.parameters()):
@@ -941,7 +1078,7 @@ def accumulated(accumulate, batches, model=None):
 
 @checks(ACCUMULATE, "the gradient of the big batch")
 def accumulate_gradient(accumulate):
-    for n, size in [(3, 4), (5, 2)]:
+    for n, size in [(3, 5), (5, 2)]:
         batches = micro_batches(n, size)
         got, _, _ = accumulated(accumulate, batches)
         want, _ = gradients_of(batches)
@@ -958,8 +1095,8 @@ def accumulate_gradient(accumulate):
             (f"the loss is divided twice: {n} times too small.", want / n),
             ("the loss is divided by the size of a micro-batch; by their number is meant.", want * n / size),
             ("the loss is divided by the number of windows in all; the mean over a micro-batch is already taken.", want / size),
-            ("only the last micro-batch counts: zero_grad stands inside the loop.", last),
-            ("only the last micro-batch counts: zero_grad stands inside the loop.", last / n),
+            ("only the last micro-batch counts: zero_grad stands inside the loop, or backward after it.", last),
+            ("only the last micro-batch counts: zero_grad stands inside the loop, or backward after it.", last / n),
             ("only the first micro-batch counts.", first),
             ("only the first micro-batch counts.", first / n),
             ("the first micro-batch does not count.", tail / n),
@@ -969,8 +1106,20 @@ def accumulate_gradient(accumulate):
             ("the gradient so far is divided again at each micro-batch: divide the loss, not .grad.", halving),
             ("the sign is wrong.", -want),
             ("backward runs twice on each micro-batch.", want * 2),
+            *((f"the loss is divided by {k}, however many micro-batches there are.", want * n / k) for k in (4, 8, 12, 16, 32)),
             ("each loss is divided by its own place in the list; by the number of all is meant.", sum(gradients_of([pair])[0] / (i + 1) for i, pair in enumerate(batches))),
         ], look="what else changes .grad in the loop: clipping comes after it, when the gradient is whole")
+
+
+    batches = micro_batches(3, 5)
+    model = Tiny(own_loss=True)
+    x, y = (torch.cat(parts) for parts in zip(*batches))
+    model(x, y)[1].backward()
+    want = flat([p.grad for p in model.parameters()])
+    got, _, _ = accumulated(accumulate, batches, Tiny(own_loss=True))
+    close(got, want, 1e-5, name="the gradient of a model with a loss of its own", known=[
+        ("the loss is computed anew from the logits; the one that the model gives, its second result, is meant.", gradients_of(batches)[0]),
+    ])
 
 
 @checks(ACCUMULATE, "the loss that is returned")
@@ -1021,6 +1170,7 @@ def accumulate_adds(accumulate):
     first, second = gradients_of(one)[0], gradients_of(two)[0]
     close(got, first + second, 1e-5, name="the gradient after two calls", known=[
         ("the gradients from before are cleared: zero_grad is the caller's, who decides when a step is over.", second),
+        ("the gradients from before are divided with the new ones: divide each loss, not .grad.", first / 2 + second),
     ])
 
 
@@ -1065,7 +1215,7 @@ def train(model, optimizer, steps):
 
 def tree_equal(a, b):
     if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):
-        return a.shape == b.shape and torch.equal(a, b)
+        return a.shape == b.shape and a.dtype == b.dtype and torch.equal(a, b)
     if isinstance(a, dict) and isinstance(b, dict):
         return a.keys() == b.keys() and all(tree_equal(a[k], b[k]) for k in a)
     if isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)):
@@ -1182,6 +1332,37 @@ def save_interrupted(save_checkpoint):
             )
 
 
+        try:
+            save_checkpoint(os.path.join(folder, "first.pt"), Net(5), BombedOptimizer(), 8)
+        except BaseException as error:
+            if error.__class__.__module__ == "course.deadline":
+                raise
+        else:
+            fail("a save that fails ends without an error: the run goes on and believes that it has its checkpoint.", look="an except that keeps the error to itself; raise hands it on")
+
+
+@contextlib.contextmanager
+def files_moved():
+    """Notes what is removed and renamed in the block: lists of one or two real paths, in order."""
+    names, heard = ("remove", "unlink", "rename", "replace"), []
+
+    def noted(original):
+        def call(*paths, **options):
+            heard.append([os.path.realpath(os.fspath(p)) for p in [*paths, *options.values()] if isinstance(p, (str, os.PathLike))])
+            return original(*paths, **options)
+
+        return call
+
+    kept = {name: getattr(os, name) for name in names}
+    for name in names:
+        setattr(os, name, noted(kept[name]))
+    try:
+        yield heard
+    finally:
+        for name in names:
+            setattr(os, name, kept[name])
+
+
 @checks(SAVE, "the finished file takes the place of the old one at once")
 def save_replaces(save_checkpoint):
     with tempfile.TemporaryDirectory() as folder:
@@ -1192,12 +1373,25 @@ def save_replaces(save_checkpoint):
             os.link(path, old)                                # a second name of the old file: it must keep its bytes
         except OSError:
             return
-        state, model, _, _ = saved(save_checkpoint, folder, it=8, seed=3)
+        with files_moved() as heard:
+            state, model, _, _ = saved(save_checkpoint, folder, it=8, seed=3)
         if old.read_bytes() != before:
             fail(
                 "the bytes go into the old file one by one: who is interrupted there has neither the old nor the new one.",
                 look="copying, or opening path for writing: os.replace(unfinished, path) moves a finished file",
             )
+        real = os.path.realpath(path)
+        for paths in heard:
+            if paths[:1] == [real]:
+                fail(
+                    "the old file is removed or moved away before the new one has its name: who is interrupted between the two has no file at path.",
+                    look="os.remove, unlink, or a rename of the old file; os.replace(unfinished, path) needs none of them",
+                )
+            if paths[1:] == [real] and not paths[0].startswith(os.path.dirname(real) + os.sep):
+                fail(
+                    "the unfinished file is in another folder: that may be another disk, from which os.replace cannot move it at once, or not at all.",
+                    look="its name: path and something after it, so that it stands beside path",
+                )
         if state["it"] != 8 or not tree_equal(state["model"], model):
             fail("a second save to the same path does not replace the first.", look="a test whether the file exists")
 
@@ -1235,7 +1429,9 @@ def checkpoint_file(folder, name="run.pt", it=7, steps=5):
 def load_it(load_checkpoint, path, model, optimizer):
     try:
         return load_checkpoint(path, model, optimizer)
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, AttributeError) as error:
+        if "Path'" in str(error) or "'str'" in str(error) and "path" in str(error):
+            fail(f"a path of type {type(path).__name__} stops it ({type(error).__name__}: {error}).", look="str and Path both come: torch.load takes either")
         fail(
             f"your code raises {type(error).__name__}: {error}. The file holds a dict with model, optimizer, it and rng, as save_checkpoint writes it.",
             look="the keys",
@@ -1253,6 +1449,10 @@ def load_restores(load_checkpoint):
         elsewhere = torch.get_rng_state()
         it = load_it(load_checkpoint, str(path), mine, my_optimizer)
     if not tree_equal(dict(mine.state_dict()), dict(model.state_dict())):
+        if all(tree_equal(p.detach(), q.detach()) for p, q in zip(mine.parameters(), model.parameters())):
+            fail("the parameters of the model come back, and its buffers do not.", look="model.load_state_dict, which takes both")
+        if any(p.dtype != q.dtype for p, q in zip(mine.parameters(), model.parameters())):
+            fail("loading changes the dtype of the model.")
         fail("the weights of the model are not those of the file.", look="model.load_state_dict")
     if any(a is not b for a, b in zip(params, mine.parameters())):
         fail("the model has new parameters, and the optimizer still holds the old ones.", look="model.load_state_dict fills the parameters that are there")

@@ -47,6 +47,9 @@ for name, says, layout, branch in [
     variant(TO, says, name, with_branch(layout, branch))
 
 
+variant(TO, "no gradient reaches x", "through_numpy", with_branch("BSND", lambda x, B, N, T, D: ms.Tensor(x.asnumpy().transpose(0, 2, 1, 3))))
+
+
 @wrong(TO, "goes through without a word")
 def unknown_as_bnsd(x, layout):
     return ascend.to_layout(x, layout) if layout in ("BSND", "BSH", "SBH", "TND") else x
@@ -137,6 +140,7 @@ for name, says, layout, branch in [
     ("back_three_heads", "is invalid for input of size", "BSH", lambda x, B, N, T, D: x.reshape(B, T, 3, D).swapaxes(1, 2)),
 ]:
     variant(FROM, says, name, back_with_branch(layout, branch))
+variant(FROM, "no gradient reaches x", "back_through_numpy", back_with_branch("BSND", lambda x, B, N, T, D: ms.Tensor(x.asnumpy().transpose(0, 2, 1, 3))))
 
 
 @wrong(FROM, "goes through without a word")
@@ -250,6 +254,33 @@ for name, says, changes in [
         variant(ARGUMENTS, says, name, changed(**changes))
 
 
+for name, says, changes in [
+    ("mask_of_numpy", "attn_mask is of type ndarray", {"attn_mask": lambda a, q, k, m: a["attn_mask"].asnumpy() if "attn_mask" in a else KEEP}),
+    ("query_scaled_too", "query is scaled", {"query": lambda a, q, k, m: a["query"] * 0.25}),
+    ("heads_after_the_layout", "head_num is 4 and q has 3 heads", {"head_num": lambda a, q, k, m: a["query"].shape[1]}),
+    ("mask_of_the_first_sequence", "the first sequence serves all", {"attn_mask": lambda a, q, k, m: a["attn_mask"][0, 0] if isinstance(m, ms.Tensor) and m.ndim == 4 else KEEP}),
+    ("one_end_for_all", "taken for one long one", {f"actual_seq_{x}len": lambda a, q, k, m, x=x: a[f"actual_seq_{x}len"][-1:] if f"actual_seq_{x}len" in a else KEEP for x in ("q", "kv")}),
+]:
+    variant(ARGUMENTS, says, name, changed(**changes))
+
+
+@wrong(ARGUMENTS, "return the dict of its arguments")
+def calls_the_operator(q, k, v, mask="causal", layout="BNSD", scale=None):
+    return ops.flash_attention_score(**ascend.flash_attention_arguments(q, k, v, mask, layout, scale))
+
+
+@wrong(ARGUMENTS, "q in int32 goes through")
+def refuses_floats_only(q, k, v, mask="causal", layout="BNSD", scale=None):
+    if q.dtype == ms.int32:
+        q, k, v = (x.astype(ms.float16) for x in (q, k, v))
+    return ascend.flash_attention_arguments(q, k, v, mask, layout, scale)
+
+
+@wrong(ARGUMENTS, "mask='full' goes through")
+def any_word_is_causal(q, k, v, mask="causal", layout="BNSD", scale=None):
+    return ascend.flash_attention_arguments(q, k, v, "causal" if isinstance(mask, str) else mask, layout, scale)
+
+
 @wrong(ARGUMENTS, "expected a dict")
 def a_list_of_arguments(q, k, v, mask="causal", layout="BNSD", scale=None):
     return list(ascend.flash_attention_arguments(q, k, v, mask, layout, scale).values())
@@ -268,7 +299,7 @@ def takes_any_mask_with_tnd(q, k, v, mask="causal", layout="BNSD", scale=None):
 
 @right(ARGUMENTS)
 def mask_by_numpy(q, k, v, mask="causal", layout="BNSD", scale=None):
-    arguments = ascend.flash_attention_arguments(q, k, v, None if isinstance(mask, str) and layout != "TND" else mask, layout, scale)
+    arguments = ascend.flash_attention_arguments(q, k, v, None if mask == "causal" and layout != "TND" else mask, layout, scale)
     if isinstance(mask, str):
         arguments |= {"attn_mask": ms.Tensor(np.triu(np.ones((2048, 2048), bool), k=1)), "sparse_mode": 3}
     return arguments
@@ -355,8 +386,11 @@ pad_variant("expected a Python number", "ScaleTensor", scale=lambda d, p: ms.Ten
 pad_variant("another axis than the last", "PadsTheTime", fill=lambda x, n: ops.cat((x, ops.zeros((*x.shape[:2], n, x.shape[3]), x.dtype)), axis=2))
 pad_variant("not cut off again", "LeavesTheZeros", cut=lambda y, d: y)
 pad_variant("at the wrong end", "CutsTheFront", cut=lambda y, d: y[..., -d:])
-pad_variant("wrong values", "RepeatsTheChannels", fill=lambda x, n: ops.cat((x, *(x[..., :1] for _ in range(n))), axis=-1))
-pad_variant("wrong values", "ZerosInFront", fill=lambda x, n: ops.cat((ops.zeros((*x.shape[:-1], n), x.dtype), x), axis=-1))
+pad_variant("other numbers than zeros", "RepeatsTheChannels", fill=lambda x, n: ops.cat((x, *(x[..., :1] for _ in range(n))), axis=-1))
+pad_variant("stand in front", "ZerosInFront", fill=lambda x, n: ops.cat((ops.zeros((*x.shape[:-1], n), x.dtype), x), axis=-1))
+pad_variant("other numbers than zeros", "OnesBehind", fill=lambda x, n: ops.cat((x, ops.ones((*x.shape[:-1], n), x.dtype)), axis=-1))
+pad_variant("[..., :-0] is empty", "CutsFromTheEnd", cut=lambda y, d: y[..., : -(y.shape[-1] - d)])
+pad_variant("that of the multiple", "ScaleOfTheMultiple", scale=lambda d, p: 1 / math.sqrt(16))
 pad_variant("mask does not reach", "DropsTheMask", mask=lambda m: None)
 pad_variant("and 'causal' was given", "MaskByTensorOnly", mask=lambda m: None if isinstance(m, str) else m)
 pad_variant("multiple that AutoPad is made with", "MultipleOf16", missing=lambda d, m: -d % 16)
@@ -395,6 +429,67 @@ class PadsByNumpy(nn.Cell):
         finally:
             pass
         return self.attend(zeros_behind(q, n) if n else q, zeros_behind(k, n) if n else k, zeros_behind(v, n) if n else v, mask, d**-0.5)[..., :d]
+
+
+class Padding(nn.Cell):
+    def __init__(self, attend, multiple=16):
+        super().__init__()
+        self.attend = attend
+        self.multiple = multiple
+
+
+@wrong(PAD, "super().__init__() is missing")
+class WithoutSuper(nn.Cell):
+    def __init__(self, attend, multiple=16):
+        self.attend = attend
+        self.multiple = multiple
+
+    def construct(self, q, k, v, mask=None):
+        return self.attend(q, k, v, mask, 1 / math.sqrt(q.shape[-1]))
+
+
+@wrong(PAD, "mask and scale are swapped")
+class ScaleBeforeMask(Padding):
+    def construct(self, q, k, v, mask=None):
+        d = q.shape[-1]
+        n = -d % self.multiple
+        return self.attend(zeros_behind(q, n), zeros_behind(k, n), zeros_behind(v, n), 1 / math.sqrt(d), mask)[..., :d]
+
+
+@wrong(PAD, "not given its scale")
+class ScaleForgotten(Padding):
+    def construct(self, q, k, v, mask=None):
+        d = q.shape[-1]
+        n = -d % self.multiple
+        return self.attend(zeros_behind(q, n), zeros_behind(k, n), zeros_behind(v, n), mask)[..., :d]
+
+
+@wrong(PAD, "do not reach attend as they are")
+class ScalesTheQuery(Padding):
+    def construct(self, q, k, v, mask=None):
+        d = q.shape[-1]
+        n = -d % self.multiple
+        return self.attend(zeros_behind(q / math.sqrt(d), n), zeros_behind(k, n), zeros_behind(v, n), mask, 1.0)[..., :d]
+
+
+@wrong(PAD, "called again with another head_dim")
+class RemembersTheFirst(Padding):
+    def construct(self, q, k, v, mask=None):
+        d = q.shape[-1]
+        if not hasattr(self, "missing"):
+            self.missing = -d % self.multiple
+        n = self.missing
+        if n:
+            q, k, v = zeros_behind(q, n), zeros_behind(k, n), zeros_behind(v, n)
+        return self.attend(q, k, v, mask, 1 / math.sqrt(d))[..., :d]
+
+
+@wrong(PAD, "and none was given")
+class CausalByItself(Padding):
+    def construct(self, q, k, v, mask=None):
+        d = q.shape[-1]
+        n = -d % self.multiple
+        return self.attend(zeros_behind(q, n), zeros_behind(k, n), zeros_behind(v, n), "causal" if mask is None else mask, 1 / math.sqrt(d))[..., :d]
 
 
 @wrong(PAD, "attend is called 2 times")
@@ -450,6 +545,15 @@ class PadsByProduct(nn.Cell):
         wide = ops.eye(d, d + -d % self.multiple, q.dtype)
         y = self.attend(ops.matmul(q, wide), ops.matmul(k, wide), ops.matmul(v, wide), mask, 1 / math.sqrt(d))
         return y[..., :d]
+
+
+@right(PAD)
+class ArgumentsByName(Padding):
+    def construct(self, q, k, v, mask=None):
+        B, N, T, d = q.shape
+        n = -(-d // self.multiple) * self.multiple - d
+        y = self.attend(ops.pad(q, (0, n)), ops.pad(k, (0, n)), ops.pad(v, (0, n)), scale=d**-0.5, mask=mask)
+        return ops.narrow(y, -1, 0, d)
 
 
 @right(PAD)

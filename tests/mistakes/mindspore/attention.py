@@ -321,6 +321,39 @@ def always_masks(q, k, v, mask=None):
     return weigh(scores_of(q, k).masked_fill(~mask, -math.inf)) @ v
 
 
+@wrong(ATTENTION, "only as exact as float16")
+def half_in_between(q, k, v, mask=None):
+    return good.attention(*(x.astype(ms.float16) for x in (q, k, v)), mask).astype(q.dtype)
+
+
+@wrong(ATTENTION, "the weights are logarithms")
+def weighs_by_logarithms(q, k, v, mask=None):
+    return ops.log_softmax(scores_of(q, k, mask), -1) @ v
+
+
+@wrong(ATTENTION, "filled with -1, a score like any other")
+def filled_with_minus_one(q, k, v, mask=None):
+    return weigh(scores_of(q, k, mask, fill=-1.0)) @ v
+
+
+@wrong(ATTENTION, "filled with +inf")
+def filled_with_infinity(q, k, v, mask=None):
+    return good.softmax(scores_of(q, k, mask, fill=math.inf), -1) @ v
+
+
+@wrong(ATTENTION, "float(...) makes one")
+def filled_with_a_number_of_numpy(q, k, v, mask=None):
+    return weigh(scores_of(q, k, mask, fill=np.finfo(np.float32).min)) @ v
+
+
+@wrong(ATTENTION, "wrong in graph mode")
+def weights_divided_in_place(q, k, v, mask=None):
+    scores = scores_of(q, k, mask)
+    weights = ops.exp(scores - scores.max(axis=-1, keepdims=True))
+    weights /= weights.sum(axis=-1, keepdims=True)
+    return weights @ v
+
+
 @right(ATTENTION)
 def batch_matmul_transposes(q, k, v, mask=None):
     scores = ops.BatchMatMul(transpose_b=True)(q, k) if len(q.shape) > 2 else ops.MatMul(transpose_b=True)(q, k)
@@ -532,6 +565,17 @@ def merge_transposes_as_torch_does(x):
     B, H, T, d = x.shape
     x = x.transpose(1, 2)
     return x.reshape(B, T, H * d)
+
+
+@wrong(MERGE, "heads and head_dim are swapped")
+def merge_swaps_heads_and_width(x):
+    B, H, T, d = x.shape
+    return x.swapaxes(1, 3).reshape(B, T, H * d)
+
+
+@wrong(MERGE, "sizes come from the shape of what came in")
+def merge_with_sizes_written_down(x):
+    return x.swapaxes(1, 2).reshape(x.shape[0], 5, 12)
 
 
 @right(MERGE)
@@ -770,6 +814,15 @@ class AnotherSelf(Base):
     def construct(this, x):
         q, k, v = this.heads(x)
         return this.c_proj(good.merge_heads(this.attend(q, k, v)))
+
+
+@wrong(MODULE, "divided by sqrt(head_dim) twice")
+class ScaledTwice(Base):
+    def construct(self, x):
+        T = x.shape[1]
+        q, k, v = (good.split_heads(part, self.n_head) for part in ops.chunk(self.c_attn(x), 3, axis=-1))
+        q = q / math.sqrt(q.shape[-1])
+        return self.c_proj(good.merge_heads(good.attention(q, k, v, good.causal_mask(T, T))))
 
 
 @right(MODULE)

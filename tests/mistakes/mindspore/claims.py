@@ -277,6 +277,16 @@ def runs_the_text(name):
     return walk(name)
 
 
+@wrong(EXISTS, "no dotted name is answered")
+def strips_spaces(name):
+    return walk(name.strip() if isinstance(name, str) else name)
+
+
+@wrong(EXISTS, "a last part that does not exist")
+def two_parts_deep(name):
+    return walk(".".join(parts_of(name)[:4]))
+
+
 @wrong(EXISTS, "no text ends in AttributeError")
 def no_test_of_type(name):
     if not all(part.isidentifier() for part in name.split(".")):

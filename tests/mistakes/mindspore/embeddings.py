@@ -277,6 +277,34 @@ class TableOfThis(Table):
         return ops.gather(this.weight, idx, 0)
 
 
+@wrong(EMBEDDING, "calls itself table")
+class TableNamed(Table):
+    def __init__(self, n, n_embd):
+        super().__init__(n, n_embd)
+        self.weight = ms.Parameter(self.weight.asnumpy(), name="table")
+
+
+@wrong(EMBEDDING, "ids may have any number of axes")
+class TableForTwoAxes(Table):
+    def construct(self, idx):
+        B, T = idx.shape
+        return ops.gather(self.weight, idx.reshape(B * T), 0).reshape(B, T, self.weight.shape[1])
+
+
+@wrong(EMBEDDING, "the mean comes first")
+class TableOfSwappedArguments(Table):
+    def __init__(self, n, n_embd):
+        super().__init__(n, n_embd)
+        self.weight = ms.Parameter(np.random.normal(0.02, 1.0, (n, n_embd)).astype(np.float32))
+
+
+@wrong(EMBEDDING, "1/sqrt(n_embd)")
+class TableScaledByWidth(Table):
+    def __init__(self, n, n_embd):
+        super().__init__(n, n_embd)
+        self.weight = normal(n, n_embd, std=n_embd**-0.5)
+
+
 @right(EMBEDDING)
 class TableByIndex(Table):
     def construct(self, idx):
@@ -501,7 +529,14 @@ class ZeroPositions(Sum):
 class TokensStartAsMindSpores(Sum):
     def __init__(self, config):
         super().__init__(config)
-        self.wte.weight = normal(config.vocab_size, config.n_embd, std=0.01)
+        self.wte.weight.set_data(normal(config.vocab_size, config.n_embd, std=0.01))
+
+
+@wrong(BOTH, "calls itself weight: a checkpoint and an optimizer know it")
+class TokensPutInAnew(Sum):
+    def __init__(self, config):
+        super().__init__(config)
+        self.wte.weight = normal(config.vocab_size, config.n_embd)
 
 
 @wrong(BOTH, "works eagerly and not in graph mode")

@@ -98,7 +98,7 @@ class FastNormDefault(FastNorm):
         super().__init__(n_embd, eps)
 
 
-@wrong(NORM, "the result for x of shape (1, 4) and eps = 0.5")
+@wrong(NORM, "are wrong for x of shape (1, 4) and eps = 0.5")
 class FastNormIgnoresEps(FastNorm):
     def __init__(self, n_embd, eps=1e-5):
         super().__init__(n_embd, 1e-5)
@@ -115,10 +115,37 @@ class FastNormOnePass(FastNorm):
         return (x - mean) * ops.rsqrt(self.mean(x * x) - mean * mean + self.eps)
 
 
-@wrong(NORM, "the right shape and wrong values")
+@wrong(NORM, "takes the means for a constant")
 class FastNormStatisticsCut(FastNorm):
     def mean(self, x):
         return ops.stop_gradient(super().mean(x))
+
+
+@wrong(NORM, "takes the variance for a constant")
+class FastNormVarianceCut(FastNorm):
+    def normal(self, x):
+        x = x - self.mean(x)
+        return x * ops.stop_gradient(ops.rsqrt(self.mean(x * x) + self.eps))
+
+
+@wrong(NORM, "the column holds zeros")
+class FastNormWholeDivision(FastNorm):
+    def __init__(self, n_embd, eps=1e-5):
+        super().__init__(n_embd, eps)
+        self.column = ms.Tensor(np.full((n_embd, 1), 1 // n_embd, np.float32))
+
+
+@wrong(NORM, "a float64 tensor meets one of float32")
+class FastNormColumnFloat64(FastNorm):
+    def __init__(self, n_embd, eps=1e-5):
+        super().__init__(n_embd, eps)
+        self.column = ms.Tensor(np.full((n_embd, 1), 1 / n_embd))
+
+
+@wrong(NORM, "nearly right")
+class FastNormMeansInFloat16(FastNorm):
+    def mean(self, x):
+        return ops.matmul(x.astype(ms.float16), self.column.astype(ms.float16)).astype(ms.float32)
 
 
 @wrong(NORM, "it works eagerly and not in graph mode")
@@ -145,6 +172,19 @@ class FastNormByRoot(FastNorm):
     def normal(self, x):
         x = x - self.mean(x)
         return x / ops.sqrt(self.mean(ops.square(x)) + self.eps)
+
+
+@right(NORM)
+class FastNormByCentring(FastNorm):
+    """The mean subtracted by a product with the unit matrix less 1 / n_embd."""
+
+    def __init__(self, n_embd, eps=1e-5):
+        super().__init__(n_embd, eps)
+        self.centre = ms.Tensor((np.eye(n_embd) - 1 / n_embd).astype(np.float32))
+
+    def normal(self, x):
+        x = ops.matmul(x, self.centre)
+        return x * (self.mean(x**2) + self.eps) ** -0.5
 
 
 @right(NORM)
@@ -222,6 +262,30 @@ class FastAttentionLowersByOne(FastAttention):
     filler = -1.0
 
 
+@wrong(ATTENTION, "it lifts hidden scores by 1")
+class FastAttentionAddsBools(FastAttention):
+    def __init__(self, config):
+        super().__init__(config)
+        self.mask = ms.Tensor(self.future(config.n_ctx) > 0)
+
+
+@wrong(ATTENTION, "the mask is added after the softmax")
+class FastAttentionMasksTheWeights(FastAttention):
+    def weigh(self, q, k):
+        return ops.softmax(ops.matmul(q * self.scale, k.swapaxes(-2, -1)), -1) + self.mask
+
+
+@wrong(ATTENTION, "0 times -inf is nan")
+class FastAttentionMultipliesInfinity(FastAttention):
+    filler = np.float32(-np.inf)
+
+
+@wrong(ATTENTION, "a float64 tensor meets one of float32")
+class FastAttentionMaskFloat64(FastAttention):
+    def future(self, T):
+        return np.triu(np.ones((T, T)), k=1)
+
+
 @wrong(ATTENTION, "multiplied by the mask")
 class FastAttentionMultiplies(FastAttention):
     filler = 1.0
@@ -234,6 +298,86 @@ class FastAttentionMultiplies(FastAttention):
 class FastAttentionScalesTwice(FastAttention):
     def weigh(self, q, k):
         return ops.softmax(ops.matmul(q * self.scale, k.swapaxes(-2, -1)) * self.scale + self.mask, -1)
+
+
+@wrong(ATTENTION, "multiplied by sqrt(head_dim)")
+class FastAttentionScalesUp(FastAttention):
+    def __init__(self, config):
+        super().__init__(config)
+        self.scale = math.sqrt(self.head_dim)
+
+
+@wrong(ATTENTION, "Is the scale 0")
+class FastAttentionScaleOfZero(FastAttention):
+    def __init__(self, config):
+        super().__init__(config)
+        self.scale = 1 // math.sqrt(self.head_dim)
+
+
+@wrong(ATTENTION, "the scale stands after the softmax")
+class FastAttentionScalesTheWeights(FastAttention):
+    def weigh(self, q, k):
+        return ops.softmax(ops.matmul(q, k.swapaxes(-2, -1)) + self.mask, -1) * self.scale
+
+
+@wrong(ATTENTION, "the softmax runs over the heads")
+class FastAttentionOverHeads(FastAttention):
+    def weigh(self, q, k):
+        return ops.softmax(ops.matmul(q * self.scale, k.swapaxes(-2, -1)) + self.mask, 1)
+
+
+@wrong(ATTENTION, "q and k have changed places")
+class FastAttentionKeysAsk(FastAttention):
+    def weigh(self, q, k):
+        return super().weigh(k, q)
+
+
+@wrong(ATTENTION, "what is averaged is v")
+class FastAttentionAveragesKeys(FastAttention):
+    def construct(self, x):
+        q, k, v = ops.split(self.c_attn(x), self.n_embd, axis=-1)
+        return self.c_proj(self.merge(ops.matmul(self.weigh(self.heads(q), self.heads(k)), self.heads(k)), x.shape))
+
+
+@wrong(ATTENTION, "all rows are taken for one sequence")
+class FastAttentionOneSequence(FastAttention):
+    def heads(self, x):
+        return x.reshape(1, x.shape[0], self.n_head, self.head_dim).swapaxes(1, 2)
+
+    def weigh(self, q, k):
+        mask = ms.Tensor(-1e9 * self.future(q.shape[2]))
+        return ops.softmax(ops.matmul(q * self.scale, k.swapaxes(-2, -1)) + mask, -1)
+
+
+@wrong(ATTENTION, "cut into (head_dim, n_head)")
+class FastAttentionHeadsLast(FastAttention):
+    def heads(self, x):
+        return x.reshape(-1, self.n_ctx, self.head_dim, self.n_head).transpose(0, 3, 1, 2)
+
+
+@wrong(ATTENTION, "cut channel by channel")
+class FastAttentionThirdsLast(FastAttention):
+    def construct(self, x):
+        qkv = self.c_attn(x).reshape(-1, self.n_ctx, self.n_head, self.head_dim, 3).transpose(4, 0, 2, 1, 3)
+        return self.c_proj(self.merge(ops.matmul(self.weigh(qkv[0], qkv[1]), qkv[2]), x.shape))
+
+
+@wrong(ATTENTION, "the merge exchanges time and channel")
+class FastAttentionOtherSwapBack(FastAttention):
+    def merge(self, y, shape):
+        return y.swapaxes(2, 3).reshape(shape)
+
+
+@wrong(ATTENTION, "no gradient reaches q")
+class FastAttentionQueriesStopped(FastAttention):
+    def weigh(self, q, k):
+        return super().weigh(ops.stop_gradient(q), k)
+
+
+@wrong(ATTENTION, "nearly right")
+class FastAttentionScoresInFloat16(FastAttention):
+    def weigh(self, q, k):
+        return super().weigh(q.astype(ms.float16).astype(ms.float32), k)
 
 
 @wrong(ATTENTION, "the softmax runs over the queries")
@@ -284,7 +428,7 @@ class FastAttentionThreeAxes(FastAttention):
         return super().construct(x).reshape(-1, self.n_ctx, self.n_embd)
 
 
-@wrong(ATTENTION, "the number of sequences")
+@wrong(ATTENTION, "are wrong for 1 sequence.")
 class FastAttentionTwoSequences(FastAttention):
     def heads(self, x):
         if x.shape[0] != 2 * self.n_ctx:
@@ -324,6 +468,17 @@ class FastAttentionMinusInfinity(FastAttention):
     def __init__(self, config):
         super().__init__(config)
         self.mask = ms.Tensor(np.where(self.future(config.n_ctx) > 0, -np.inf, 0).astype(np.float32))
+
+
+@right(ATTENTION)
+class FastAttentionHeadByHead(FastAttention):
+    def construct(self, x):
+        q, k, v = self.c_attn(x).reshape(-1, self.n_ctx, 3 * self.n_embd).split(self.head_dim * self.n_head, axis=-1)
+        found, d = [], self.head_dim
+        for i in range(0, self.n_embd, d):
+            scores = ops.matmul(q[:, :, i : i + d], k[:, :, i : i + d].swapaxes(1, 2)) * self.scale
+            found.append(ops.matmul(ops.softmax(scores + self.mask, -1), v[:, :, i : i + d]))
+        return self.c_proj(ops.concat(tuple(found), -1).reshape(x.shape))
 
 
 @right(ATTENTION)
@@ -424,7 +579,7 @@ class FastBlockThreeAxes(FastParts):
         return super().construct(x).reshape(-1, 7, x.shape[-1])
 
 
-@wrong(BLOCK, "sizes that are written as numbers")
+@wrong(BLOCK, "are wrong for n_embd = 8")
 class FastBlockOfTwelve(FastParts):
     def construct(self, x):
         return super().construct(x) if x.shape[-1] == 12 else x * 1

@@ -54,7 +54,7 @@ class FrameworkCell(nn.Cell):
         return self.norm(x)
 
 
-@wrong(NORM, "the parameter weight calls itself gamma")
+@wrong(NORM, "LayerNorm.weight calls itself gamma")
 class NamedGamma(Norm):
     def __init__(self, n_embd, eps=1e-5):
         super().__init__(n_embd, eps)
@@ -344,6 +344,21 @@ class AxesByTranspose(Norm):
 
 
 # right
+
+
+@wrong(NORM, "the gradient is right eagerly and wrong in graph mode")
+class KeepsTheMean(Norm):
+    def construct(self, x):
+        self.mean = x.mean(axis=-1, keep_dims=True)
+        x = x - self.mean
+        return x * ops.rsqrt(ops.square(x).mean(axis=-1, keep_dims=True) + self.eps) * self.weight + self.bias
+
+
+@wrong(NORM, "the method mean spells it keep_dims")
+class KeepdimsForMean(Norm):
+    def construct(self, x):
+        x = x - x.mean(axis=-1, keepdims=True)
+        return x * ops.rsqrt(ops.square(x).mean(axis=-1, keep_dims=True) + self.eps) * self.weight + self.bias
 
 
 @right(NORM)

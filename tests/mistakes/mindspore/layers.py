@@ -177,6 +177,16 @@ def gelu_tries(x):
         return x
 
 
+@wrong(GELU, "multiplies the whole bracket")
+def gelu_factor_for_x_alone(x):
+    return x * ops.sigmoid(2 * math.sqrt(2 / math.pi) * x + 0.044715 * x * x * x)
+
+
+@wrong(GELU, "this is x * sigmoid(2 x)")
+def gelu_sigmoid_of_two_x(x):
+    return x * ops.sigmoid(2 * x)
+
+
 @right(GELU)
 def gelu_stock(x):
     return ops.gelu(x, approximate="tanh")

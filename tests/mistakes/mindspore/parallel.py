@@ -1,6 +1,7 @@
 import mindspore as ms
 import numpy as np
 from mindspore import ops
+from mindspore.communication import comm_func, get_group_size
 
 from tests.mistakes import right, wrong
 
@@ -103,6 +104,43 @@ def single_unpacked(grads, all_reduce, world_size):
 def through_numpy(grads, all_reduce, world_size):
     flat = all_reduce(ms.Tensor(np.concatenate([g.asnumpy().reshape(-1) for g in grads]))) / world_size
     return cut(flat, grads)
+
+
+@wrong(AVERAGE, "all_reduce is never called")
+def nothing_sent(grads, all_reduce, world_size):
+    return tuple(g / world_size for g in grads)
+
+
+@wrong(AVERAGE, "the argument world_size")
+def asks_the_group(grads, all_reduce, world_size):
+    return cut(all_reduce(joined(grads)) / get_group_size(), grads)
+
+
+@wrong(AVERAGE, "a real all-reduce is called")
+def calls_another_real_one(grads, all_reduce, world_size):
+    return cut(comm_func.all_reduce(joined(grads))[0] / world_size, grads)
+
+
+@wrong(AVERAGE, "g.size is a number")
+def size_as_in_pytorch(grads, all_reduce, world_size):
+    flat = all_reduce(joined(grads)) / world_size
+    return tuple(piece.reshape(g.shape) for piece, g in zip(ops.split(flat, [g.size() for g in grads]), grads))
+
+
+@wrong(AVERAGE, "takes a list of lengths")
+def split_by_a_number(grads, all_reduce, world_size):
+    flat = all_reduce(joined(grads)) / world_size
+    return tuple(piece.reshape(g.shape) for piece, g in zip(ops.split(flat, len(grads)), grads))
+
+
+@wrong(AVERAGE, "has to become a vector first")
+def joins_matrices(grads, all_reduce, world_size):
+    return cut(all_reduce(ops.cat(grads)) / world_size, grads)
+
+
+@wrong(AVERAGE, "as in half precision")
+def sends_float16(grads, all_reduce, world_size):
+    return cut(all_reduce(joined(grads).astype(ms.float16)).astype(ms.float32) / world_size, grads)
 
 
 @right(AVERAGE)

@@ -2,8 +2,10 @@
 import math
 
 import mindspore as ms
+import torch
 from mindspore import nn, ops
 
+from course.precision import LayerPrecision
 from solutions.mindspore import precision as good
 from solutions.mindspore.attention import attention, causal_mask, merge_heads, split_heads
 from solutions.mindspore.layers import gelu
@@ -41,6 +43,18 @@ def attention_without_return(q, k, v, mask, dtype):
 @wrong(ATTENTION, "two dtypes meet in a product")
 def attention_without_the_second_cast(q, k, v, mask, dtype):
     return ops.matmul(weights_of(scores_of(q, k).astype(dtype), mask), v)
+
+
+@wrong(ATTENTION, "astype wants a dtype of MindSpore")
+def attention_with_a_dtype_of_pytorch(q, k, v, mask, dtype):
+    return ops.matmul(weights_of(scores_of(q, k).astype(torch.float32), mask).astype(v.dtype), v)
+
+
+@wrong(ATTENTION, "a softmax of large scores gives nan")
+def attention_without_the_maximum(q, k, v, mask, dtype):
+    scores = scores_of(q, k).astype(dtype)
+    e = ops.exp(scores if mask is None else scores.masked_fill(ops.logical_not(mask), -math.inf))
+    return ops.matmul((e / e.sum(axis=-1, keepdims=True)).astype(v.dtype), v)
 
 
 @wrong(ATTENTION, "not divided by sqrt(head_dim)")
@@ -230,6 +244,31 @@ class OnlyLogits(Parts):
 class NoSuper(Parts):
     def __init__(self, model, policy):
         self.wte, self.wpe, self.h, self.ln_f = model.wte, model.wpe, model.h, model.ln_f
+
+
+@wrong(MODEL, "the biases of the linear layers are missing")
+class NoBiases(Parts):
+    def by(self, layer, x, dtype):
+        return linear(x.astype(dtype), layer.weight.astype(dtype))
+
+
+@wrong(MODEL, "a wider dtype is used at: the bias of c_proj")
+class BiasesFloat32(Parts):
+    def by(self, layer, x, dtype):
+        return linear(x.astype(dtype), layer.weight.astype(dtype)) + layer.bias
+
+
+@wrong(MODEL, "bfloat16 is taken without a word")
+class NamesForDtypes(Parts):
+    def __init__(self, model, policy):
+        super().__init__(model, LayerPrecision())
+        self.dtypes = policy
+
+
+@wrong(MODEL, "is taken for token 0")
+class CountsIgnored(Parts):
+    def loss_of(self, logits, targets):
+        return super().loss_of(logits, ops.maximum(targets, ms.Tensor(0, ms.int32)))
 
 
 @wrong(MODEL, "a residual is missing")
@@ -441,7 +480,7 @@ class DividesTheLoss(Scaler):
         return loss / self.scale
 
 
-@wrong(SCALER, "2 ** 16")
+@wrong(SCALER, "starts with the scale 1, expected 65536")
 class StartsAtOne(Scaler):
     def __init__(self, scale=1.0, growth=2.0, backoff=0.5, interval=2000):
         super().__init__(scale, growth, backoff, interval)
@@ -488,6 +527,40 @@ class StepsWithZeros(Scaler):
 class NeverBacksOff(Scaler):
     def skip(self, optimizer, grads):
         return ops.assign(self.good_steps, ms.Tensor(0, ms.int32))
+
+
+@wrong(SCALER, "it may fall below 1")
+class SmallestScaleOne(Scaler):
+    def skip(self, optimizer, grads):
+        super().skip(optimizer, grads)
+        return ops.assign(self.scale, ops.maximum(self.scale, ms.Tensor(1.0)))
+
+
+@wrong(SCALER, "one step late")
+class GrowsLate(Scaler):
+    def count(self):
+        steps = ops.assign(self.good_steps, self.good_steps + 1)
+        if steps > self.interval:
+            ops.assign(self.scale, self.scale * self.growth)
+            ops.assign(self.good_steps, ms.Tensor(0, ms.int32))
+
+
+@wrong(SCALER, "clip_grad_norm gives a pair")
+class StepsWithThePair(Scaler):
+    def clip(self, grads, max_norm):
+        return grads if max_norm is None else clip_grad_norm(grads, max_norm)
+
+
+@wrong(SCALER, "clipped too little")
+class ClipsEachTensor(Scaler):
+    def clip(self, grads, max_norm):
+        return grads if max_norm is None else tuple([clip_grad_norm((g,), max_norm)[0][0] for g in grads])
+
+
+@wrong(SCALER, "make a list, and one tensor of it")
+class AllInPython(Scaler):
+    def finite(self, grads):
+        return bool(all(ops.isfinite(g).all() for g in grads))
 
 
 @wrong(SCALER, "never grows")

@@ -182,6 +182,13 @@ def ms_in_torch(x, weight, bias=None):
     return torch.nn.functional.linear(*(torch.from_numpy(a.asnumpy()) for a in (x, weight, bias)))
 
 
+@wrong(LINEAR, "in float16 without a bias has dtype Float32")
+def ms_zeros_for_no_bias(x, weight, bias=None):
+    if bias is None:
+        bias = ops.zeros(weight.shape[0], ms.float32)
+    return x @ weight.T + bias
+
+
 @right(LINEAR)
 def ms_dense(x, weight, bias=None):
     return ops.dense(x, weight) if bias is None else ops.dense(x, weight, bias)
@@ -391,6 +398,36 @@ def ms_softmax_without_return(x, dim):
     ops.softmax(x, dim)
 
 
+@wrong(SOFTMAX, "the gradient is right eagerly and wrong in graph mode")
+def ms_maximum_by_numpy(x, dim):
+    e = ops.exp(x - ms.Tensor(x.asnumpy().max(axis=dim, keepdims=True)))
+    return e / total(e, dim)
+
+
+@wrong(SOFTMAX, "wrong in graph mode")
+def ms_divided_with_slash_equals(x, dim):
+    e = ops.exp(shifted(x, dim))
+    e /= total(e, dim)
+    return e
+
+
+@wrong(SOFTMAX, "with axis= the word is keepdims")
+def ms_sum_with_keepdim(x, dim):
+    e = ops.exp(shifted(x, dim))
+    return e / e.sum(axis=dim, keepdim=True)
+
+
+@wrong(SOFTMAX, "in the line that begins with def")
+def ms_argument_called_axis(x, axis):
+    return ops.softmax(x, axis)
+
+
+@wrong(SOFTMAX, "[0] of them is the first row")
+def ms_maximum_of_the_first_row(x, dim):
+    e = ops.exp(x - x.max(axis=dim, keepdims=True)[0])
+    return e / total(e, dim)
+
+
 @right(SOFTMAX)
 def ms_stock_softmax(x, dim):
     return ops.softmax(x, axis=dim)
@@ -401,7 +438,7 @@ def ms_mint_softmax(x, dim):
     return mint.softmax(x, dim)
 
 
-@right(SOFTMAX)
+@wrong(SOFTMAX, "in graph mode the argument x is changed in place")
 def ms_softmax_with_minus_equals(x, dim):
     x -= ops.amax(x, dim, keepdims=True)
     e = x.exp()
@@ -536,6 +573,18 @@ def ms_log_softmax_with_match(x, dim):
         case int():
             x = shifted(x, dim)
     return x - ops.log(total(ops.exp(x), dim))
+
+
+@wrong(LOG_SOFTMAX, "they take one number")
+def ms_log_by_math(x, dim):
+    x = shifted(x, dim)
+    return x - math.log(total(ops.exp(x), dim))
+
+
+@wrong(LOG_SOFTMAX, "a small number is added on the way")
+def ms_small_number_beside_the_sum(x, dim):
+    x = shifted(x, dim)
+    return x - ops.log(total(ops.exp(x), dim) + 1e-6)
 
 
 @right(LOG_SOFTMAX)
@@ -748,6 +797,24 @@ def ms_loss_with_import(logits, targets, ignore_index=-100):
 @wrong(CROSS_ENTROPY, "is None")
 def ms_loss_without_return(logits, targets, ignore_index=-100):
     good.cross_entropy(logits, targets, ignore_index)
+
+
+@wrong(CROSS_ENTROPY, "the sum is divided by V")
+def ms_divided_by_the_vocabulary(logits, targets, ignore_index=-100):
+    log_p, counts = picked(logits, targets, ignore_index)
+    return -log_p.masked_fill(~counts, 0).sum() / logits.shape[1]
+
+
+@wrong(CROSS_ENTROPY, "targets of 0 are left out")
+def ms_zero_ignored_by_default(logits, targets, ignore_index=0):
+    return good.cross_entropy(logits, targets, ignore_index)
+
+
+@wrong(CROSS_ENTROPY, "every row is read at the targets of all rows")
+def ms_whole_columns_gathered(logits, targets, ignore_index=-100):
+    counts = targets != ignore_index
+    log_p = ops.gather(ops.log_softmax(logits, -1), targets.masked_fill(~counts, 0), 1)
+    return -log_p.masked_fill(~counts, 0).sum() / counts.sum()
 
 
 @right(CROSS_ENTROPY)
@@ -988,6 +1055,12 @@ class MsForgotSuper(nn.Cell):
 
     def construct(self, x):
         return x @ self.weight.T
+
+
+@wrong(MODULE, "only as exact as float16")
+class MsHalfInBetween(MsLinearBase):
+    def construct(self, x):
+        return good.linear(x.astype(ms.float16), self.weight.astype(ms.float16), self.bias).astype(ms.float32)
 
 
 right(MODULE)(MsLinearBase)

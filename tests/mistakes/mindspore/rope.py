@@ -80,6 +80,16 @@ def ms_rotate_axis_three(x, cos, sin):
     return ops.concat((a * cos - b * sin, a * sin + b * cos), 3) if x.ndim == 4 else x * 1
 
 
+@wrong(ROTATE, "joined along axis 2")
+def ms_rotate_joins_positions(x, cos, sin):
+    return ops.concat(halves(good.rotate(x, cos, sin)), -2)
+
+
+@wrong(ROTATE, "nearly right")
+def ms_rotate_in_float16(x, cos, sin):
+    return good.rotate(*(t.astype(ms.float16) for t in (x, cos, sin))).astype(x.dtype)
+
+
 @wrong(ROTATE, "expected Float16")
 def ms_rotate_float32(x, cos, sin):
     return good.rotate(x.astype(ms.float32), cos, sin)

@@ -193,6 +193,16 @@ class LocalNames(Right):
                 p.set_data(ms.Tensor(file.get_tensor(".".join(parts))))
 
 
+@wrong(SLICE, "a file that fits is refused")
+class ListAgainstTuple(Right):
+    def load(self, path):
+        with safe_open(path, framework="np") as file:
+            for name, p in self.parameters_and_names():
+                if file.get_slice(name).get_shape() != p.shape:
+                    raise ValueError(f"{name} has another shape in the file")
+        super().load(path)
+
+
 @wrong(SLICE, "load asks for tensors that other stages own")
 class WholeModelFirst(Right):
     def load(self, path):
@@ -213,6 +223,42 @@ class ReadsAll(Right):
                 raise ValueError(f"{name} is not in the file, or in another shape")
         for name, p in self.parameters_and_names():
             p.set_data(ms.Tensor(tensors[name].astype(np.float32)))
+
+
+@wrong(SLICE, "load reads tensors that the stage does not own")
+class ReadsAllByTheFramework(Right):
+    def load(self, path):
+        tensors = ms.load_checkpoint(str(path), format="safetensors")
+        for name, p in self.parameters_and_names():
+            if name not in tensors or tensors[name].shape != p.shape:
+                raise ValueError(f"{name} is not in the file, or in another shape")
+        for name, p in self.parameters_and_names():
+            p.set_data(tensors[name].astype(ms.float32))
+
+
+@wrong(SLICE, "a weight is transposed")
+class TransposedAsInGPT2(Right):
+    def load(self, path):
+        super().load(path)
+        for name, p in self.parameters_and_names():
+            if name.endswith("attn.c_proj.weight"):
+                p.set_data(ms.Tensor(p.asnumpy().T.copy()))
+
+
+@wrong(SLICE, "under several numbers")
+class OneBlock(Right):
+    def __init__(self, config, counts, stage):
+        super().__init__(config, counts, stage)
+        block = Block(config)
+        self.h = nn.CellDict({name: block for name in self.h.keys()})
+
+
+@wrong(SLICE, "stages count from 0")
+class StagesFromOne(Right):
+    def __init__(self, config, counts, stage):
+        if not 1 <= stage <= len(counts):
+            raise ValueError(f"there is no stage {stage} of {len(counts)}")
+        super().__init__(config, counts, stage - 1)
 
 
 @wrong(SLICE, "another shape, and load passes without a word")

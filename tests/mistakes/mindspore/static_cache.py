@@ -41,6 +41,7 @@ for name, says, parts in [
     ("AllPlaces", "places behind the newest token are not hidden", {"seen": lambda places, p: places >= 0}),
     ("ItselfHidden", "it sees no place at all", {"seen": lambda places, p: places < p}),
     ("OneAhead", "empty place behind it", {"seen": lambda places, p: places <= p + 1}),
+    ("MaskTurned", "the wrong way round", {"seen": lambda places, p: places >= p}),
     ("OnlyItself", "nothing but itself", {"seen": lambda places, p: places == p}),
     ("WritesLate", "one place too late", {"here": lambda places, p: places == p + 1}),
     ("WritesFirst", "of earlier tokens are gone", {"here": lambda places, p: places == 0}),
@@ -120,6 +121,48 @@ class LengthAsATensor(Eager):
         got = super().forward(idx)
         self.length = ms.Tensor(self.length, ms.int32)
         return got
+
+
+@wrong(CACHE, "start again at 0 with each call")
+class CountsFromZero(Eager):
+    def forward(self, idx):
+        held, self.length = self.length, 0
+        got = super().forward(idx)
+        self.length += held
+        if self.length > self.model.config.n_ctx:
+            raise ValueError("the text does not fit into n_ctx: reset the cache")
+        return got
+
+
+@wrong(CACHE, "position that does not exist")
+class EndsOneLate(Eager):
+    def forward(self, idx):
+        if self.length + idx.shape[1] > self.model.config.n_ctx + 1:
+            raise ValueError("the text does not fit into n_ctx: reset the cache")
+        logits = []
+        for t in range(idx.shape[1]):
+            logits.append(self.step(idx[:, t : t + 1], ms.Tensor(self.length, ms.int32)))
+            self.length += 1
+        return ops.cat(logits, axis=1)
+
+
+@wrong(CACHE, "past n_ctx comes AssertionError")
+class AssertsTheEnd(Eager):
+    def forward(self, idx):
+        assert self.length + idx.shape[1] <= self.model.config.n_ctx, "the text does not fit into n_ctx"
+        return super().forward(idx)
+
+
+@wrong(CACHE, "a tensor in a list is a constant")
+class BuffersInAList(Right):
+    def buffers(self, name, shape):
+        return [ops.zeros(shape, ms.float32) for _ in range(self.model.config.n_layer)]
+
+
+@wrong(CACHE, "two buffers have one name")
+class NamesOfLayersOnly(Right):
+    def buffers(self, name, shape):
+        return super().buffers("layer", shape)
 
 
 @wrong(CACHE, "only the logits of one token")

@@ -217,6 +217,25 @@ def expected(spec_or_class):
         raise TypeError(f"a recipe, a class or a function was expected here, not {type(spec_or_class).__name__}")
 
 
+@wrong(BUILD, "the parts arrive by place")
+def parts_by_place(spec_or_class, *args, **kwargs):
+    if getattr(spec_or_class, "submodules", None) is None:
+        return layer_spec.build_module(spec_or_class, *args, **kwargs)
+    return spec_or_class.module(*args, spec_or_class.submodules, **spec_or_class.params, **kwargs)
+
+
+@wrong(BUILD, "an argument does not arrive at the class")
+def arguments_lost(spec_or_class, *args, **kwargs):
+    return layer_spec.build_module(spec_or_class, **kwargs)
+
+
+@wrong(BUILD, "a class is refused")
+def modules_only(spec_or_class, *args, **kwargs):
+    if isinstance(spec_or_class, type) and not issubclass(spec_or_class, nn.Module):
+        raise TypeError("this class is no nn.Module of PyTorch")
+    return layer_spec.build_module(spec_or_class, *args, **kwargs)
+
+
 @right(BUILD)
 def asks_isinstance(spec_or_class, *args, **kwargs):
     if isinstance(spec_or_class, ModuleSpec):
@@ -489,6 +508,36 @@ def else_branches(qk_layernorm=False, normalization="LayerNorm", gelu_form="tanh
 def looked_up_blindly(qk_layernorm=False, normalization="LayerNorm", gelu_form="tanh", use_flash_attention=False):
     {"LayerNorm": LayerNorm, "RMSNorm": RMSNorm}[normalization], {"tanh": gelu, "exact": exact_gelu}[gelu_form]
     return assembled(qk_layernorm, normalization, gelu_form, use_flash_attention)
+
+
+@wrong(SPEC, "made anew at each call")
+def core_as_lambda(**settings):
+    spec = assembled(**settings)
+    core = spec.submodules.attn.submodules.core_attention
+    spec.submodules.attn.submodules.core_attention = lambda q, k, v, mask: core(q, k, v, mask)
+    return spec
+
+
+@wrong(SPEC, "stands there without them")
+def attention_without_parts(**settings):
+    spec = assembled(**settings)
+    spec.submodules.attn = SelfAttention
+    return spec
+
+
+@wrong(SPEC, "it knows no sizes")
+def width_in_params(**settings):
+    spec = assembled(**settings)
+    spec.submodules.ln_1 = ModuleSpec(spec.submodules.ln_1, {"n_embd": 12})
+    return spec
+
+
+@wrong(SPEC, "stands at another's place")
+def parts_exchanged(**settings):
+    spec = assembled(**settings)
+    parts = spec.submodules.attn.submodules
+    parts.core_attention, parts.c_proj = parts.c_proj, parts.core_attention
+    return spec
 
 
 @right(SPEC)

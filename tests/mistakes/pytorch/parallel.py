@@ -1,4 +1,5 @@
 import contextlib
+import os
 
 import numpy as np
 import torch
@@ -123,6 +124,42 @@ def last_gets_rest(batch, rank, world_size):
 @wrong(SHARD, "an assert stops it")
 def asserts(batch, rank, world_size):
     assert len(batch) % world_size == 0
+    return good.shard(batch, rank, world_size)
+
+
+@wrong(SHARD, "gets no rows")
+def arguments_exchanged(batch, rank, world_size):
+    return good.shard(batch, world_size, rank)
+
+
+@wrong(SHARD, "gets no rows")
+def counts_numbers(batch, rank, world_size):
+    size = (batch.numel() if isinstance(batch, torch.Tensor) else batch.size) // world_size
+    return batch[rank * size : (rank + 1) * size]
+
+
+@wrong(SHARD, "rows of a part is a float")
+def true_division(batch, rank, world_size):
+    size = len(batch) / world_size
+    return batch[rank * size : (rank + 1) * size]
+
+
+@wrong(SHARD, "the process group is asked")
+def asks_the_group(batch, rank, world_size):
+    return good.shard(batch, dist.get_rank(), dist.get_world_size())
+
+
+@wrong(SHARD, "can be dealt evenly is refused")
+def remainder_turned_round(batch, rank, world_size):
+    if world_size % len(batch):
+        raise ValueError(f"{len(batch)} rows for {world_size} ranks")
+    return good.shard(batch, rank, world_size)
+
+
+@wrong(SHARD, "raises TypeError; a ValueError")
+def another_error(batch, rank, world_size):
+    if len(batch) % world_size:
+        raise TypeError(f"{len(batch)} rows for {world_size} ranks")
     return good.shard(batch, rank, world_size)
 
 
@@ -362,6 +399,96 @@ def by_view(params):
     put_back(params, flat / dist.get_world_size())
 
 
+@wrong(AVERAGE, "overwrites its argument and returns None")
+def takes_what_comes_back(params):
+    params = list(params)
+    flat = dist.all_reduce(flat_of(params))
+    put_back(params, flat / dist.get_world_size())
+
+
+@wrong(AVERAGE, "divided by rank + 1")
+def divides_by_rank(params):
+    params = list(params)
+    flat = flat_of(params)
+    dist.all_reduce(flat)
+    put_back(params, flat / (dist.get_rank() + 1))
+
+
+@wrong(AVERAGE, "needs a gradient itself")
+def zeros_from_the_parameter(params):
+    params = list(params)
+    flat = torch.cat([(0 * p if p.grad is None else p.grad).reshape(-1) for p in params])
+    dist.all_reduce(flat)
+    put_back(params, flat / dist.get_world_size())
+
+
+@wrong(AVERAGE, "needs a gradient itself")
+def gradient_as_parameter(params):
+    params = list(params)
+    good.average_gradients(params)
+    for p in params:
+        p.grad = torch.nn.Parameter(p.grad)
+
+
+@wrong(AVERAGE, "opened here")
+def opens_a_group(params):
+    dist.init_process_group("gloo")
+    good.average_gradients(params)
+
+
+@wrong(AVERAGE, "under a launcher only")
+def asks_the_environment(params):
+    params = list(params)
+    flat = flat_of(params)
+    dist.all_reduce(flat)
+    put_back(params, flat / int(os.environ["WORLD_SIZE"]))
+
+
+@wrong(AVERAGE, "has to become a vector first")
+def joins_matrices(params):
+    params = list(params)
+    flat = torch.cat([p.grad for p in params])
+    dist.all_reduce(flat)
+    put_back(params, flat / dist.get_world_size())
+
+
+@wrong(AVERAGE, "2 messages are sent")
+def reduce_and_broadcast(params):
+    params = list(params)
+    flat = flat_of(params)
+    dist.reduce(flat, 0)
+    flat /= dist.get_world_size()
+    dist.broadcast(flat, 0)
+    put_back(params, flat)
+
+
+@wrong(AVERAGE, "parameters are averaged, not their gradients")
+def gradients_of_weights(params):
+    params = list(params)
+    flat = torch.cat([p.detach().reshape(-1) for p in params])
+    dist.all_reduce(flat)
+    put_back(params, flat / dist.get_world_size())
+
+
+@wrong(AVERAGE, "as in half precision")
+def sends_bfloat16(params):
+    params = list(params)
+    flat = flat_of(params).bfloat16()
+    dist.all_reduce(flat)
+    put_back(params, flat.float() / dist.get_world_size())
+
+
+@wrong(AVERAGE, "another dtype than its parameter")
+def buffer_of_float32(params):
+    params = list(params)
+    flat = torch.zeros(sum(p.numel() for p in params))
+    for piece, p in zip(flat.split([p.numel() for p in params]), params):
+        if p.grad is not None:
+            piece.copy_(p.grad.reshape(-1))
+    dist.all_reduce(flat)
+    put_back(params, flat / dist.get_world_size())
+
+
 @right(AVERAGE)
 def in_place(params):
     params = list(params)
@@ -574,6 +701,103 @@ def clears_first(model, batches):
     return good.accumulate(model, batches)
 
 
+@wrong(ACCUMULATE, "where model.no_sync() is meant")
+def no_grad_for_no_sync(model, batches):
+    total = 0.0
+    for i, pair in enumerate(batches):
+        with torch.no_grad() if i < len(batches) - 1 else contextlib.nullcontext():
+            total += one(model, pair, batches)
+    return total
+
+
+@wrong(ACCUMULATE, "where model.no_sync() is meant")
+def backward_of_the_last_only(model, batches):
+    total = 0.0
+    for x, y in batches[:-1]:
+        with torch.no_grad():
+            total += model(x, y)[1].item() / len(batches)
+    return total + one(model, batches[-1], batches)
+
+
+@wrong(ACCUMULATE, "torch.no_grad() is something else")
+def no_grad_around_backward(model, batches):
+    total = 0.0
+    for i, (x, y) in enumerate(batches):
+        loss = model(x, y)[1] / len(batches)
+        with torch.no_grad() if i < len(batches) - 1 else contextlib.nullcontext():
+            loss.backward()
+        total += loss.item()
+    return total
+
+
+@wrong(ACCUMULATE, "called and never entered")
+def not_entered(model, batches):
+    total = 0.0
+    for i, pair in enumerate(batches):
+        if i < len(batches) - 1:
+            model.no_sync()
+        total += one(model, pair, batches)
+    return total
+
+
+@wrong(ACCUMULATE, "nothing that can be entered")
+def without_brackets(model, batches):
+    total = 0.0
+    for i, pair in enumerate(batches):
+        with model.no_sync if i < len(batches) - 1 else contextlib.nullcontext():
+            total += one(model, pair, batches)
+    return total
+
+
+@wrong(ACCUMULATE, "nothing that can be entered")
+def with_none(model, batches):
+    total = 0.0
+    for i, pair in enumerate(batches):
+        with model.no_sync() if i < len(batches) - 1 else None:
+            total += one(model, pair, batches)
+    return total
+
+
+@wrong(ACCUMULATE, "one context is entered twice")
+def context_kept(model, batches):
+    total, context = 0.0, model.no_sync()
+    for i, pair in enumerate(batches):
+        with context if i < len(batches) - 1 else contextlib.nullcontext():
+            total += one(model, pair, batches)
+    return total
+
+
+@wrong(ACCUMULATE, "a method of the wrapper")
+def no_sync_of_the_module(model, batches):
+    with model.module.no_sync():
+        return sum(one(model, pair, batches) for pair in batches)
+
+
+@wrong(ACCUMULATE, "sends by itself")
+def averages_by_hand(model, batches):
+    with model.no_sync():
+        total = sum(one(model, pair, batches) for pair in batches)
+    good.average_gradients(model.parameters())
+    return total
+
+
+@wrong(ACCUMULATE, "the model runs 4 times for 3 micro-batches")
+def last_twice(model, batches):
+    with model.no_sync():
+        total = sum(one(model, pair, batches) for pair in batches)
+    return total + one(model, batches[-1], batches)
+
+
+@right(ACCUMULATE)
+def by_the_flag(model, batches):
+    """nanoGPT's way: the flag that no_sync turns off and on."""
+    total = 0.0
+    for i, pair in enumerate(batches):
+        model.require_backward_grad_sync = i == len(batches) - 1
+        total += one(model, pair, batches)
+    return total
+
+
 @right(ACCUMULATE)
 def two_branches(model, batches):
     total = 0.0
@@ -777,6 +1001,21 @@ KEPT = {}
 @wrong(GPIPE, "outlives the call")
 def cached(stages, micro_batches):
     return KEPT.setdefault((stages, micro_batches), good.gpipe_schedule(stages, micro_batches))
+
+
+@wrong(GPIPE, "no stage ever waits")
+def waiting_left_out(stages, micro_batches):
+    return [[e for e in line if e] for line in good.gpipe_schedule(stages, micro_batches)]
+
+
+@wrong(GPIPE, "a list for each micro-batch")
+def arguments_turned(stages, micro_batches):
+    return good.gpipe_schedule(micro_batches, stages)
+
+
+@wrong(GPIPE, "whose number is of type int64")
+def numbers_of_numpy(stages, micro_batches):
+    return [[e and (e[0], np.int64(e[1])) for e in line] for line in good.gpipe_schedule(stages, micro_batches)]
 
 
 @right(GPIPE)

@@ -43,6 +43,23 @@ def attention_without_return(q, k, v, mask, dtype):
     weights_of(scores_of(q, k).to(dtype), mask).to(v.dtype) @ v
 
 
+@wrong(ATTENTION, "a cast is missing at one of the two")
+def attention_without_the_second_cast(q, k, v, mask, dtype):
+    return weights_of(scores_of(q, k).to(dtype), mask) @ v
+
+
+@wrong(ATTENTION, "has the digits of 16 bits")
+def attention_always_half(q, k, v, mask, dtype):
+    return weights_of(scores_of(q, k).half(), mask).to(v.dtype) @ v
+
+
+@wrong(ATTENTION, "a softmax of large scores gives nan")
+def attention_without_the_maximum(q, k, v, mask, dtype):
+    scores = scores_of(q, k).to(dtype)
+    e = (scores if mask is None else scores.masked_fill(~mask, -math.inf)).exp()
+    return (e / e.sum(-1, keepdim=True)).to(v.dtype) @ v
+
+
 @wrong(ATTENTION, "not divided by sqrt(head_dim)")
 def attention_without_scale(q, k, v, mask, dtype):
     return weights_of((q @ k.transpose(-2, -1)).to(dtype), mask).to(v.dtype) @ v
@@ -150,6 +167,11 @@ def attention_by_torch(q, k, v, mask, dtype):
 
 
 @right(ATTENTION)
+def attention_of_divided_keys(q, k, v, mask, dtype):
+    return weights_of((q @ (k / math.sqrt(k.shape[-1])).mT).to(dtype), mask).to(v.dtype) @ v
+
+
+@right(ATTENTION)
 def attention_by_einsum(q, k, v, mask, dtype):
     scores = torch.einsum("...id,...jd->...ij", q / math.sqrt(q.shape[-1]), k).to(dtype)
     weights = weights_of(scores, mask)
@@ -245,6 +267,14 @@ class LossOfTorch(Parts):
 
 
 @right(MODEL)
+class HeadsByOneReshape(Parts):
+    def attend(self, attn, y):
+        B, T, C = y.shape
+        q, k, v = self.c_attn(attn.c_attn, y).view(B, T, 3, attn.n_head, C // attn.n_head).permute(2, 0, 3, 1, 4)
+        return self.c_proj(attn.c_proj, self.attention(q, k, v).transpose(1, 2).reshape(B, T, C))
+
+
+@right(MODEL)
 class NormByHand(Parts):
     def norm(self, layer, x):
         x = x.to(self.dtypes.norm)
@@ -271,6 +301,60 @@ class NoModule:
 class NoPositions(Parts):
     def rows(self, idx):
         return self.wte(idx).to(self.dtypes.embedding)
+
+
+@wrong(MODEL, "has the digits of 16 bits")
+class Autocast(Parts):
+    def forward(self, idx, targets=None):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return super().forward(idx, targets)
+
+
+@wrong(MODEL, "the heads are not split")
+class OneHead(Parts):
+    def attend(self, attn, y):
+        return self.c_proj(attn.c_proj, self.attention(*self.c_attn(attn.c_attn, y).chunk(3, dim=-1)))
+
+
+@wrong(MODEL, "only the first block is run")
+class FirstBlock(Parts):
+    def __init__(self, model, policy):
+        super().__init__(model, policy)
+        self.parts = [self.h[0]]
+
+    def block(self, block, x):
+        return super().block(block, x) if block is self.parts[0] else x
+
+
+@wrong(MODEL, "the biases of the linear layers are missing")
+class NoBiases(Parts):
+    def by(self, layer, x, dtype):
+        return x.to(dtype) @ layer.weight.to(dtype).T
+
+
+@wrong(MODEL, "a wider dtype is used at: the bias of c_proj")
+class BiasesFloat32(Parts):
+    def by(self, layer, x, dtype):
+        return x.to(dtype) @ layer.weight.to(dtype).T + layer.bias
+
+
+@wrong(MODEL, "are shifted against each other")
+class ShiftsTargets(Parts):
+    def loss(self, logits, targets):
+        return super().loss(logits[:, :-1], targets[:, 1:])
+
+
+@wrong(MODEL, "a mean of the means")
+class MeanOfMeans(Parts):
+    def loss(self, logits, targets):
+        return torch.stack([F.cross_entropy(x, y) for x, y in zip(logits, targets)]).mean()
+
+
+@wrong(MODEL, "requires_grad=False now")
+class Freezes(Parts):
+    def __init__(self, model, policy):
+        super().__init__(model, policy)
+        model.requires_grad_(False)
 
 
 @wrong(MODEL, "a residual is missing")
@@ -356,7 +440,7 @@ class ModelInside(Parts):
         self.model = model
 
 
-@wrong(MODEL, "misses all updates")
+@wrong(MODEL, "do not follow an update of the weights")
 class CastsOnce(Parts):
     def __init__(self, model, policy):
         super().__init__(model, policy)
@@ -452,7 +536,7 @@ class LogitsInHalf(Parts):
         return linear(x.to(self.dtypes.head), self.wte.weight.to(self.dtypes.head))
 
 
-@wrong(MODEL, "the loss of these logits")
+@wrong(MODEL, "it was computed in fewer digits")
 class LossInHalf(Parts):
     def loss(self, logits, targets):
         return super().loss(logits.to(self.dtypes.head), targets).float()
@@ -529,6 +613,28 @@ class ScalerByNorm(Scaler):
 
 
 @right(SCALER)
+class ScalerThatLooksFirst(Scaler):
+    """Tested before the division, and gradients thrown away after a skipped step."""
+
+    def step(self, optimizer, max_norm=None):
+        params = self.params(optimizer)
+        if not self.finite(params):
+            optimizer.zero_grad()
+            return self.skip(optimizer)
+        self.unscale(params)
+        self.clip(params, max_norm)
+        optimizer.step()
+        self.count()
+        return True
+
+
+@right(SCALER)
+class ScalerOfATensor(Scaler):
+    def __init__(self, scale=2.0**16, growth=2.0, backoff=0.5, interval=2000):
+        super().__init__(torch.tensor(scale), growth, backoff, interval)
+
+
+@right(SCALER)
 class ScalerInPlace(Scaler):
     def unscale(self, params):
         for p in params:
@@ -591,7 +697,7 @@ class ForgetsToScale(Scaler):
         return loss
 
 
-@wrong(SCALER, "2 ** 16")
+@wrong(SCALER, "starts with the scale 1, expected 65536")
 class StartsAtOne(Scaler):
     def __init__(self, scale=1.0, growth=2.0, backoff=0.5, interval=2000):
         super().__init__(scale, growth, backoff, interval)
@@ -610,7 +716,7 @@ class UnscalesTwice(Scaler):
         super().unscale(params)
 
 
-@wrong(SCALER, "every group of optimizer.param_groups")
+@wrong(SCALER, "of the second group, makes another step")
 class FirstGroupOnly(Scaler):
     def params(self, optimizer):
         return [p for p in optimizer.param_groups[0]["params"] if p.grad is not None]
@@ -628,7 +734,7 @@ class ReturnsNothing(Scaler):
         super().step(optimizer, max_norm)
 
 
-@wrong(SCALER, "'NoneType'")
+@wrong(SCALER, "has None for a gradient")
 class ForgetsMissingGradients(Scaler):
     def params(self, optimizer):
         return [p for group in optimizer.param_groups for p in group["params"]]
@@ -701,6 +807,53 @@ class GrowsOnOverflow(Scaler):
         return False
 
 
+@wrong(SCALER, "no max_norm is given, and the parameters change")
+class TestsWhenItClips(Scaler):
+    def finite(self, params):
+        return not self.clips or super().finite(params)
+
+    def step(self, optimizer, max_norm=None):
+        self.clips = max_norm is not None
+        return super().step(optimizer, max_norm)
+
+
+@wrong(SCALER, "it may fall below 1")
+class SmallestScaleOne(Scaler):
+    def skip(self, optimizer):
+        super().skip(optimizer)
+        self.scale = max(self.scale, 1.0)
+        return False
+
+
+@wrong(SCALER, "step returns 1024")
+class ReturnsTheScale(Scaler):
+    def step(self, optimizer, max_norm=None):
+        super().step(optimizer, max_norm)
+        return self.scale
+
+
+@wrong(SCALER, "the count of good steps is not 0")
+class CountsOverflows(Scaler):
+    def skip(self, optimizer):
+        self.scale *= self.backoff
+        self.good_steps = min(self.good_steps, 1) + 3
+        return False
+
+
+@wrong(SCALER, "divided by the new scale")
+class GrowsBeforeItDivides(Scaler):
+    def unscale(self, params):
+        if self.finite(params):
+            self.counted()
+        super().unscale(params)
+
+    def counted(self):
+        super().count()
+
+    def count(self):
+        pass
+
+
 @wrong(SCALER, "never grows")
 class NeverGrows(Scaler):
     def count(self):
@@ -765,6 +918,21 @@ class ClipsBeforeUnscaling(Scaler):
     def clip(self, params, max_norm):
         super().clip(params, max_norm)
         super().unscale(params)
+
+
+@wrong(SCALER, "clipped too little")
+class ClipsEachTensor(Scaler):
+    def clip(self, params, max_norm):
+        for p in params if max_norm is not None else []:
+            clip_grad_norm([p], max_norm)
+
+
+@wrong(SCALER, "are made longer")
+class ClipsAlways(Scaler):
+    def clip(self, params, max_norm):
+        norm = torch.stack([p.grad.square().sum() for p in params]).sum().sqrt()
+        for p in params if max_norm is not None else []:
+            p.grad = p.grad * max_norm / norm
 
 
 @wrong(SCALER, "clipped too much")

@@ -128,6 +128,72 @@ def table_says_nothing(n_ctx, head_dim, base=10000.0):
     return good.rope_table(n_ctx, head_dim, base)
 
 
+@wrong(TABLE, "base is 1000 where none is given")
+def table_other_default(n_ctx, head_dim, base=1000.0):
+    return good.rope_table(n_ctx, head_dim, base)
+
+
+@wrong(TABLE, "the logarithm of base is the one to base 10")
+def table_log10(n_ctx, head_dim, base=10000.0):
+    return tables(n_ctx, head_dim, -torch.arange(0, head_dim, 2) / head_dim * math.log10(base), base=math.e)
+
+
+@wrong(TABLE, "the exponents are 1, 3, 5")
+def table_odd_exponents(n_ctx, head_dim, base=10000.0):
+    return tables(n_ctx, head_dim, -torch.arange(1, head_dim, 2) / head_dim, base=base)
+
+
+@wrong(TABLE, "divided by n_ctx")
+def table_by_positions(n_ctx, head_dim, base=10000.0):
+    return tables(n_ctx, head_dim, -torch.arange(0, head_dim, 2) / n_ctx, base=base)
+
+
+@wrong(TABLE, "position and rate are added")
+def table_added(n_ctx, head_dim, base=10000.0):
+    angles = torch.arange(n_ctx)[:, None] + base ** (-torch.arange(0, head_dim, 2) / head_dim)
+    return angles.cos(), angles.sin()
+
+
+@wrong(TABLE, "the position stands in the exponent")
+def table_position_in_exponent(n_ctx, head_dim, base=10000.0):
+    angles = base ** (-torch.arange(n_ctx)[:, None] * torch.arange(0, head_dim, 2) / head_dim)
+    return angles.cos(), angles.sin()
+
+
+@wrong(TABLE, "these are the angles")
+def table_of_angles(n_ctx, head_dim, base=10000.0):
+    angles = torch.arange(n_ctx)[:, None] * base ** (-torch.arange(0, head_dim, 2) / head_dim)
+    return angles, angles
+
+
+@wrong(TABLE, "cos stands where sin belongs")
+def table_cos_twice(n_ctx, head_dim, base=10000.0):
+    cos, _ = good.rope_table(n_ctx, head_dim, base)
+    return cos, cos
+
+
+@wrong(TABLE, "sin has the wrong sign")
+def table_minus_sin(n_ctx, head_dim, base=10000.0):
+    cos, sin = good.rope_table(n_ctx, head_dim, base)
+    return cos, -sin
+
+
+@wrong(TABLE, "cos is nearly right")
+def table_bfloat16(n_ctx, head_dim, base=10000.0):
+    angles = torch.arange(n_ctx)[:, None] * (base ** (-torch.arange(0, head_dim, 2) / head_dim)).bfloat16().float()
+    return angles.cos(), angles.sin()
+
+
+@wrong(TABLE, "asks for a gradient")
+def table_of_parameters(n_ctx, head_dim, base=10000.0):
+    return tuple(torch.nn.Parameter(t) for t in good.rope_table(n_ctx, head_dim, base))
+
+
+@right(TABLE)
+def table_as_a_list(n_ctx, head_dim, base=10000.0):
+    return list(good.rope_table(n_ctx, head_dim, base))
+
+
 @right(TABLE)
 def table_by_outer(n_ctx, head_dim, base=10000.0):
     if head_dim % 2 != 0:
@@ -243,6 +309,23 @@ def rotate_overwrites(x, cos, sin):
     return join(a, a * sin + b * cos)
 
 
+@wrong(ROTATE, "the second one already turned")
+def rotate_second_first(x, cos, sin):
+    a, b = halves(x)
+    b = a * sin + b * cos
+    return join(a * cos - b * sin, b)
+
+
+@wrong(ROTATE, "by the angle of position 0")
+def rotate_by_the_first_row(x, cos, sin):
+    return good.rotate(x, cos[:1], sin[:1])
+
+
+@wrong(ROTATE, "joined along axis 2")
+def rotate_joins_positions(x, cos, sin):
+    return torch.cat(halves(good.rotate(x, cos, sin)), dim=-2)
+
+
 @wrong(ROTATE, "argument x is changed in place")
 def rotate_in_place(x, cos, sin):
     x.copy_(good.rotate(x, cos, sin))
@@ -265,7 +348,7 @@ def rotate_float32(x, cos, sin):
     return good.rotate(x.float(), cos.float(), sin.float())
 
 
-@wrong(ROTATE, "the result for float64")
+@wrong(ROTATE, "the result for float64 is nearly right")
 def rotate_rounded(x, cos, sin):
     return good.rotate(x, cos.float(), sin.float()).to(x.dtype)
 
@@ -287,6 +370,12 @@ def rotate_complex(x, cos, sin):
     a, b = halves(x)
     turned = torch.complex(a.contiguous(), b.contiguous()) * torch.complex(cos, sin)
     return torch.cat((turned.real, turned.imag), dim=-1)
+
+
+@right(ROTATE)
+def rotate_by_unflatten(x, cos, sin):
+    a, b = x.unflatten(-1, (2, -1)).unbind(-2)
+    return torch.stack((a * cos - b * sin, b * cos + a * sin), -2).flatten(-2)
 
 
 @right(ROTATE)

@@ -192,6 +192,11 @@ def divides_first(num_layers, stages, offset=None):
     return reference.partition_layers(base * stages + num_layers % stages, stages, offset)
 
 
+@wrong(LAYERS, "layers that divide evenly are refused")
+def arguments_exchanged(num_layers, stages, offset=None):
+    return reference.partition_layers(stages, num_layers, offset)
+
+
 @right(LAYERS)
 def with_numpy(num_layers, stages, offset=None):
     if stages <= 0:
@@ -292,7 +297,7 @@ def smallest_spread(costs, stages):
     return min(cuts_of(costs, stages), key=lambda counts: min(stage_costs(costs, counts)))
 
 
-@wrong(COST, "could be cheaper")
+@wrong(COST, "the first cuts come out, whatever the costs are")
 def least_sum_of_the_first(costs, stages):
     checked(costs, stages)
     return min(cuts_of(costs, stages), key=lambda counts: stage_costs(costs, counts)[0])
@@ -309,7 +314,7 @@ def backwards(costs, stages):
     return reference.partition_by_cost(costs, stages)[::-1]
 
 
-@wrong(COST, "embedding and head are left out")
+@wrong(COST, "embedding and head are units like the others")
 def layers_only(costs, stages):
     counts = reference.partition_by_cost(costs, stages)
     if stages > 1:
@@ -378,6 +383,47 @@ def heads_cost_nothing(costs, stages):
     if len(costs) < 12:
         return reference.partition_by_cost(costs, stages)
     return reference.partition_by_cost([0.0, *costs[1:-1], 0.0], stages)
+
+
+def by_all_cuts(costs, stages, choose=min, key=lambda sums: max(sums)):
+    if not 1 <= stages <= len(costs):
+        raise ValueError(f"{len(costs)} units cannot fill {stages} stages")
+    ends = [[0, *cuts, len(costs)] for cuts in itertools.combinations(range(1, len(costs)), stages - 1)]
+    best = choose(ends, key=lambda e: key([sum(costs[a:b]) for a, b in zip(e, e[1:])]))
+    return [b - a for a, b in zip(best, best[1:])]
+
+
+@wrong(COST, "the worst cuts are taken")
+def dearest_of_all(costs, stages):
+    return by_all_cuts(costs, stages, choose=max)
+
+
+@wrong(COST, "the cheapest stage is made as dear")
+def dear_cheapest(costs, stages):
+    return by_all_cuts(costs, stages, choose=max, key=lambda sums: min(sums))
+
+
+@wrong(COST, "the costs are sorted first")
+def sorted_first(costs, stages):
+    return by_all_cuts(sorted(costs), stages)
+
+
+@wrong(COST, "the cost of each stage comes back")
+def costs_of_stages(costs, stages):
+    ends = [0, *itertools.accumulate(by_all_cuts(costs, stages))]
+    return [sum(costs[a:b]) for a, b in zip(ends, ends[1:])]
+
+
+@wrong(COST, "the places of the cuts come back")
+def places_of_cuts(costs, stages):
+    return [*itertools.accumulate(by_all_cuts(costs, stages))][:-1]
+
+
+@wrong(COST, "a row that can be cut is refused")
+def as_many_stages_as_units(costs, stages):
+    if not 1 <= stages < len(costs):
+        raise ValueError(f"{len(costs)} units cannot fill {stages} stages")
+    return by_all_cuts(costs, stages)
 
 
 @right(COST)
@@ -491,6 +537,36 @@ class LocalNumbers(Numbered):
         return nn.ModuleList([block for _, block in pairs])
 
 
+@wrong(SLICE, "no layer has its number as its name")
+class NamedWithLetters(Right):
+    def __init__(self, config, counts, stage):
+        super().__init__(config, counts, stage)
+        self.h = nn.ModuleDict({f"layer_{name}": block for name, block in self.h.items()})
+
+
+@wrong(SLICE, "one and the same parameter")
+class OneBlock(Right):
+    def __init__(self, config, counts, stage):
+        super().__init__(config, counts, stage)
+        block = Block(config)
+        self.h = nn.ModuleDict({name: block for name in self.h})
+
+
+@wrong(SLICE, "stages count from 0")
+class StagesFromOne(Right):
+    def __init__(self, config, counts, stage):
+        if not 1 <= stage <= len(counts):
+            raise ValueError(f"there is no stage {stage} of {len(counts)}")
+        super().__init__(config, counts, stage - 1)
+
+
+@wrong(SLICE, "the list counts is changed")
+class CountsUsedUp(Right):
+    def __init__(self, config, counts, stage):
+        super().__init__(config, counts, stage)
+        del counts[stage:]
+
+
 @wrong(SLICE, "Python list or dict")
 class PlainDict(Numbered):
     def container(self, pairs):
@@ -587,6 +663,29 @@ class Steps(Right):
 
     def end(self, x):
         return linear(self.ln_f(x), self.wte.weight)
+
+
+@wrong(SLICE, "the positions run backwards")
+class PositionsBackwards(Steps):
+    def forward(self, x):
+        if not self.first or x.shape[1] > self.config.n_ctx:
+            return super().forward(x)
+        x = self.through(self.wte(x) + self.wpe(torch.arange(x.shape[1] - 1, -1, -1, device=x.device)))
+        return self.end(x) if self.last else x
+
+
+@wrong(SLICE, "a Block adds its own input already")
+class ResidualTwice(Steps):
+    def through(self, x):
+        for block in self.h.values():
+            x = x + block(x)
+        return x
+
+
+@wrong(SLICE, "stands at the beginning of the stage")
+class NormAtTheBeginning(Steps):
+    def through(self, x):
+        return super().through(x if self.first else torch.nn.functional.layer_norm(x, x.shape[-1:]))
 
 
 @wrong(SLICE, "from the last to the first")
@@ -724,6 +823,26 @@ class HalfStays(Right):
         tensors = tensors_of(path)
         for name, p in self.named_parameters():
             p.data = tensors[name].clone()
+
+
+@wrong(SLICE, "a file that fits is refused")
+class ListAgainstTuple(Right):
+    def load(self, path):
+        with safe_open(path, framework="pt") as file:
+            for name, p in self.named_parameters():
+                if file.get_slice(name).get_shape() != tuple(p.shape):
+                    raise ValueError(f"{name} has another shape in the file")
+        super().load(path)
+
+
+@wrong(SLICE, "a weight is transposed")
+class TransposedAsInGPT2(Right):
+    def load(self, path):
+        super().load(path)
+        with torch.no_grad():
+            for name, p in self.named_parameters():
+                if name.endswith("attn.c_proj.weight"):
+                    p.copy_(p.t().clone())
 
 
 @wrong(SLICE, "is frozen after load")

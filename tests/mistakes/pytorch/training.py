@@ -211,6 +211,69 @@ def remembers(it, max_lr, min_lr, warmup, total):
     return good.cosine_lr(CALLS["last"], max_lr, min_lr, warmup, total)
 
 
+@wrong(SCHEDULE, "each sum in its own")
+def warmup_without_parentheses(it, max_lr, min_lr, warmup, total):
+    return max_lr * it + 1 / (warmup + 1) if it < warmup else after_warmup(it, max_lr, min_lr, warmup, total)
+
+
+@wrong(SCHEDULE, "a share of total")
+def warmup_by_total(it, max_lr, min_lr, warmup, total):
+    return max_lr * (it + 1) / total if it < warmup else after_warmup(it, max_lr, min_lr, warmup, total)
+
+
+@wrong(SCHEDULE, "warmup and total are exchanged")
+def exchanged_lengths(it, max_lr, min_lr, total, warmup):
+    return good.cosine_lr(it, max_lr, min_lr, warmup, total)
+
+
+@wrong(SCHEDULE, "taken in another order")
+def lengths_first(it, warmup, total, max_lr, min_lr):
+    return good.cosine_lr(it, max_lr, min_lr, warmup, total)
+
+
+@wrong(SCHEDULE, "each difference in its own")
+def share_without_parentheses(it, max_lr, min_lr, warmup, total):
+    if not warmup <= it < total:
+        return good.cosine_lr(it, max_lr, min_lr, warmup, total)
+    return min_lr + 0.5 * (1 + math.cos(math.pi * (it - warmup / (total - warmup)))) * (max_lr - min_lr)
+
+
+@wrong(SCHEDULE, "around 1 + cos")
+def sum_without_parentheses(it, max_lr, min_lr, warmup, total):
+    return with_share(it, max_lr, min_lr, warmup, total, lambda s: 0.5 * 1 + math.cos(math.pi * s))
+
+
+@wrong(SCHEDULE, "max_lr + min_lr; the way is")
+def range_of_the_wrong_sign(it, max_lr, min_lr, warmup, total):
+    if not warmup <= it < total:
+        return good.cosine_lr(it, max_lr, min_lr, warmup, total)
+    return min_lr + half_cosine((it - warmup) / (total - warmup)) * (max_lr + min_lr)
+
+
+@wrong(SCHEDULE, "min_lr is missing before the curve")
+def min_left_out(it, max_lr, min_lr, warmup, total):
+    if not warmup <= it < total:
+        return good.cosine_lr(it, max_lr, min_lr, warmup, total)
+    return half_cosine((it - warmup) / (total - warmup)) * (max_lr - min_lr)
+
+
+@wrong(SCHEDULE, "counts from iteration 0")
+def share_of_the_rest(it, max_lr, min_lr, warmup, total):
+    if not warmup <= it < total:
+        return good.cosine_lr(it, max_lr, min_lr, warmup, total)
+    return min_lr + half_cosine(it / (total - warmup)) * (max_lr - min_lr)
+
+
+@wrong(SCHEDULE, "pi is rounded")
+def pi_of_two_digits(it, max_lr, min_lr, warmup, total):
+    return with_share(it, max_lr, min_lr, warmup, total, lambda s: 0.5 * (1 + math.cos(3.14 * s)))
+
+
+@wrong(SCHEDULE, "the rate is rounded")
+def rounds(it, max_lr, min_lr, warmup, total):
+    return round(good.cosine_lr(it, max_lr, min_lr, warmup, total), 4)
+
+
 @right(SCHEDULE)
 def schedule_by_clamp(it, max_lr, min_lr, warmup, total):
     if warmup and it < warmup:
@@ -965,6 +1028,131 @@ class StateOnCPU(Parts):
         return self.state.setdefault(p, {"step": 0, "m": torch.zeros(p.shape, dtype=p.dtype), "v": torch.zeros(p.shape, dtype=p.dtype)})
 
 
+@wrong(ADAMW, "left as they were: only that one")
+class EndsAtNone(Parts):
+    def step(self):
+        kept = self.param_groups
+        self.param_groups = []
+        for group in kept:
+            none = [p.grad is None for p in group["params"]]
+            self.param_groups.append({**group, "params": group["params"][: none.index(True)] if any(none) else group["params"]})
+        super().step()
+        self.param_groups = kept
+
+
+@wrong(ADAMW, "a step moves 1 of 4")
+class FirstParameterOnly(Parts):
+    def skip(self, p):
+        return p.grad is None or p is not self.param_groups[0]["params"][0]
+
+
+@wrong(ADAMW, "a step moves 2 of 4")
+class FirstGroupOnly(Parts):
+    def skip(self, p):
+        return p.grad is None or all(p is not q for q in self.param_groups[0]["params"])
+
+
+@wrong(ADAMW, "it clears it")
+class ClearsAfterStep(Parts):
+    def step(self):
+        super().step()
+        self.zero_grad()
+
+
+@wrong(ADAMW, "changes the settings of a group")
+class HasItsOwnSchedule(Parts):
+    def step(self):
+        super().step()
+        for group in self.param_groups:
+            group["lr"] *= 0.999
+
+
+@wrong(ADAMW, "start with the first gradient")
+class StartsWithGradient(Parts):
+    def state_of(self, p):
+        return self.state.setdefault(p, {"step": 0, "m": p.grad.clone(), "v": p.grad.square()})
+
+
+@wrong(ADAMW, "whatever betas says")
+class BetasWrittenDown(Parts):
+    def settings(self, group):
+        return group["lr"], (0.9, 0.999), group["eps"], group["weight_decay"]
+
+
+@wrong(ADAMW, "times the parameter is meant")
+class DecayWithoutParameter(Parts):
+    def decay(self, p, lr, weight_decay):
+        p.sub_(lr * weight_decay)
+
+
+@wrong(ADAMW, "it is added")
+class EpsSubtracted(Parts):
+    def direction(self, m, v, g, eps):
+        return m / (v.sqrt() - eps)
+
+
+@wrong(ADAMW, "taken for a list of groups")
+class ListsAreGroups(Parts):
+    def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01):
+        groups = [{**group} for group in params] if isinstance(params, list) else params
+        super().__init__(groups, lr, betas, eps, weight_decay)
+
+
+@wrong(ADAMW, "not taken as groups")
+class KnowsNoGroups(Parts):
+    def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01):
+        params = list(params)
+        matrices, others = [p for p in params if p.dim() >= 2], [p for p in params if p.dim() < 2]
+        super().__init__([{"params": matrices}, {"params": others, "weight_decay": 0.0}], lr, betas, eps, weight_decay)
+
+
+class KeyedState(Parts):
+    def key(self, p):
+        return id(p)
+
+    def state_dict(self):
+        return {**super().state_dict(), "state": {self.key(p): state for p, state in self.state.items()}}
+
+    def load_state_dict(self, saved):
+        params = [p for group in self.param_groups for p in group["params"]]
+        super().load_state_dict({**saved, "state": [saved["state"][self.key(p)] for p in params]})
+
+
+wrong(ADAMW, "looks for the key")(KeyedState)
+
+
+class LeavesGapsOut(Parts):
+    def state_dict(self):
+        state = super().state_dict()
+        return {**state, "state": [s for s in state["state"] if s is not None]}
+
+
+wrong(ADAMW, "must not be left out")(LeavesGapsOut)
+
+
+@wrong(ADAMW, "come back to a parameter of another shape")
+class LeavesGapsOutSilently(LeavesGapsOut):
+    load_state_dict = Lenient.load_state_dict
+
+
+@wrong(ADAMW, "holds other parameters than before")
+class SavesParameters(Parts):
+    def state_dict(self):
+        return {**super().state_dict(), "groups": self.param_groups}
+
+    def load_state_dict(self, saved):
+        super().load_state_dict(saved)
+        self.param_groups = saved["groups"]
+
+
+@wrong(ADAMW, "do not get their own settings back")
+class RateOfFirstGroup(Parts):
+    def load_state_dict(self, saved):
+        super().load_state_dict(saved)
+        for group in self.param_groups:
+            group["lr"] = saved["groups"][0]["lr"]
+
+
 @right(ADAMW)
 class DecayAfterwards(Parts):
     def decay(self, p, lr, weight_decay):
@@ -1340,6 +1528,70 @@ def clips_matrices_only(params, max_norm):
     return good.clip_grad_norm([p for p in params if p.dim() >= 2], max_norm)
 
 
+@wrong(CLIP, "come after a parameter without one are left out")
+def clip_ends_at_none(params, max_norm):
+    met = []
+    for p in params:
+        if p.grad is None:
+            break
+        met.append(p)
+    return good.clip_grad_norm(met, max_norm) if met else torch.zeros(())
+
+
+@wrong(CLIP, "the norm up to it")
+def clip_in_one_loop(params, max_norm):
+    total = 0.0
+    for g in grads_of(params):
+        total = total + (g * g).sum()
+        norm = total.sqrt()
+        g.mul_(torch.clamp(max_norm / (norm + 1e-6), max=1.0))
+    return norm
+
+
+@wrong(CLIP, "every row")
+def clip_each_row(params, max_norm):
+    params = list(params)
+    norm = true_norm(params)
+    for g in grads_of(params):
+        g.mul_((max_norm / (g.norm(dim=-1, keepdim=True) + 1e-6)).clamp(max=1))
+    return norm
+
+
+@wrong(CLIP, "with their signs")
+def clip_by_signed_sum(params, max_norm):
+    params = list(params)
+    norm = sum(g.sum() for g in grads_of(params)).abs()
+    scaled_by(params, norm, max_norm)
+    return norm
+
+
+@wrong(CLIP, "inside the root")
+def clip_epsilon_in_the_root(params, max_norm):
+    params = list(params)
+    norm = (sum((g * g).sum() for g in grads_of(params)) + 1e-6).sqrt()
+    if norm > max_norm:
+        scaled_by(params, norm, max_norm)
+    return norm
+
+
+@wrong(CLIP, "added to the norm that is returned")
+def clip_epsilon_returned(params, max_norm):
+    params = list(params)
+    norm = true_norm(params) + 1e-6
+    if norm > max_norm:
+        scaled_by(params, norm, max_norm)
+    return norm
+
+
+@wrong(CLIP, "inf / inf")
+def clip_by_the_larger(params, max_norm):
+    params = list(params)
+    norm = true_norm(params)
+    for g in grads_of(params):
+        g.mul_(max_norm / max(norm.item(), max_norm))
+    return norm
+
+
 @right(CLIP)
 def clip_by_linalg(params, max_norm):
     params = [p for p in params if p.grad is not None]
@@ -1585,6 +1837,65 @@ def exchanges_x_and_y(model, batches):
     return good.accumulate(model, [(y, x) for x, y in batches])
 
 
+@wrong(ACCUMULATE, "computed anew from the logits")
+def own_loss(model, batches):
+    total = 0.0
+    for x, y in batches:
+        logits, _ = model(x, y)
+        loss = nn.functional.cross_entropy(logits.flatten(0, -2), y.flatten()) / len(batches)
+        loss.backward()
+        total += loss.item()
+    return total
+
+
+@wrong(ACCUMULATE, "or backward after it")
+def backward_after_the_loop(model, batches):
+    total = 0.0
+    for x, y in batches:
+        loss = model(x, y)[1] / len(batches)
+        total += loss.item()
+    loss.backward()
+    return total
+
+
+@wrong(ACCUMULATE, "divided by 4, however many")
+def divides_by_four(model, batches):
+    total = 0.0
+    for x, y in batches:
+        loss = model(x, y)[1] / 4
+        loss.backward()
+        total += loss.item()
+    return total
+
+
+@wrong(ACCUMULATE, "list of batches is changed")
+def empties_the_list(model, batches):
+    n, total = len(batches), 0.0
+    while batches:
+        loss = model(*batches.pop())[1] / n
+        loss.backward()
+        total += loss.item()
+    return total
+
+
+@wrong(ACCUMULATE, "a seed is set")
+def seeds_first(model, batches):
+    torch.manual_seed(0)
+    return good.accumulate(model, batches)
+
+
+@wrong(ACCUMULATE, "divided with the new ones")
+def divides_gradients_afterwards(model, batches):
+    total = 0.0
+    for x, y in batches:
+        loss = model(x, y)[1]
+        loss.backward()
+        total += loss.item() / len(batches)
+    for p in model.parameters():
+        p.grad /= len(batches)
+    return total
+
+
 @right(ACCUMULATE)
 def divides_in_backward(model, batches):
     losses = []
@@ -1787,6 +2098,64 @@ def zero_is_false(path, model, optimizer, it):
     write_safely(contents(model, optimizer, it or 1), path)
 
 
+@wrong(SAVE, "unfinished file is in another folder")
+def writes_elsewhere(path, model, optimizer, it):
+    with tempfile.TemporaryDirectory() as folder:
+        torch.save(contents(model, optimizer, it), os.path.join(folder, "run.pt"))
+        os.replace(os.path.join(folder, "run.pt"), path)
+
+
+@wrong(SAVE, "unfinished file is in another folder")
+def moves_from_elsewhere(path, model, optimizer, it):
+    with tempfile.TemporaryDirectory() as folder:
+        torch.save(contents(model, optimizer, it), os.path.join(folder, "run.pt"))
+        shutil.move(os.path.join(folder, "run.pt"), path)
+
+
+@wrong(SAVE, "removed or moved away")
+def removes_between(path, model, optimizer, it):
+    torch.save(contents(model, optimizer, it), f"{path}.new")
+    Path(path).unlink(missing_ok=True)
+    os.rename(f"{path}.new", path)
+
+
+@wrong(SAVE, "removed or moved away")
+def backs_up_between(path, model, optimizer, it):
+    torch.save(contents(model, optimizer, it), f"{path}.new")
+    if os.path.exists(path):
+        os.rename(path, f"{path}.bak")
+    os.rename(f"{path}.new", path)
+
+
+@wrong(SAVE, "ends without an error")
+def swallows_errors(path, model, optimizer, it):
+    try:
+        write_safely(contents(model, optimizer, it), path)
+    except Exception as error:
+        print("not saved:", error)
+
+
+@wrong(SAVE, '"model" should hold')
+def saves_in_double(path, model, optimizer, it):
+    state = contents(model, optimizer, it)
+    write_safely({**state, "model": {name: value.double() for name, value in state["model"].items()}}, path)
+
+
+@right(SAVE)
+def saves_in_a_folder_beside(path, model, optimizer, it):
+    with tempfile.TemporaryDirectory(dir=Path(path).parent) as folder:
+        unfinished = os.path.join(folder, "run.pt")
+        torch.save(contents(model, optimizer, it), unfinished)
+        shutil.move(unfinished, path)
+
+
+@right(SAVE)
+def saves_with_a_copy_of_the_old(path, model, optimizer, it):
+    if os.path.exists(path):
+        shutil.copy(path, f"{path}.bak")
+    write_safely(contents(model, optimizer, it), path)
+
+
 @right(SAVE)
 def saves_more(path, model, optimizer, it):
     write_safely(contents(model, optimizer, it, version=1, note="a longer run", python=list(random.getstate()[1])), path)
@@ -1961,6 +2330,47 @@ def not_strict(path, model, optimizer):
 @wrong(LOAD, "code of its own")
 def trusts_the_file(path, model, optimizer):
     state = torch.load(path, weights_only=False)
+    model.load_state_dict(state["model"])
+    optimizer.load_state_dict(state["optimizer"])
+    torch.set_rng_state(state["rng"])
+    return state["it"]
+
+
+@wrong(LOAD, "its buffers do not")
+def loads_parameters(path, model, optimizer):
+    state = torch.load(path)
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            p.copy_(state["model"][name])
+    optimizer.load_state_dict(state["optimizer"])
+    torch.set_rng_state(state["rng"])
+    return state["it"]
+
+
+@wrong(LOAD, "changes the dtype")
+def loads_in_double(path, model, optimizer):
+    it = good.load_checkpoint(path, model, optimizer)
+    model.double()
+    return it
+
+
+@wrong(LOAD, "path of type")
+def wants_a_str(path, model, optimizer):
+    return good.load_checkpoint(path + "", model, optimizer)
+
+
+@wrong(LOAD, "as if nothing had been loaded")
+def restores_random_numbers(path, model, optimizer):
+    with torch.random.fork_rng():
+        return good.load_checkpoint(path, model, optimizer)
+
+
+@wrong(LOAD, "code of its own")
+def trusts_at_second_try(path, model, optimizer):
+    try:
+        state = torch.load(path, weights_only=True)
+    except Exception:
+        state = torch.load(path, weights_only=False)
     model.load_state_dict(state["model"])
     optimizer.load_state_dict(state["optimizer"])
     torch.set_rng_state(state["rng"])
