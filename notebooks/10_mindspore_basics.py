@@ -342,7 +342,8 @@ print("through NumPy, graph:", ms.jit(ms.grad(through_numpy))(v).asnumpy().tolis
 # parameter and a loss.
 #
 # The third is `/=` and its like once more. The gradient of a division needs the number above the fraction, and in
-# graph mode `/=` has written over it. PyTorch notices that and stops. Here the values are right, and the gradient is not:
+# graph mode `/=` has written over it. PyTorch notices that and stops. In MindSpore the values are right, and the
+# gradient is not:
 
 # %%
 def first_share(v):
@@ -362,6 +363,13 @@ for mode, wrap in [("eager", lambda f: f), ("graph", ms.jit)]:
     value = largest_difference(wrap(first_share_in_place)(v), first_share(v)) < 1e-6
     slope = largest_difference(wrap(ms.grad(first_share_in_place))(v), right) < 1e-3
     print(f"{mode}: value right {value}, gradient right {slope}")
+leaf = torch.tensor([1.0, 2.0, 3.0], requires_grad=True)
+e = leaf.exp()
+e /= e.sum()
+try:
+    e[0].backward()
+except RuntimeError as error:
+    print("PyTorch: RuntimeError, says inplace operation:", "inplace operation" in str(error))
 
 # %% [markdown]
 # So the pieces of this course use no `+=` on tensors either.
