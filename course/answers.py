@@ -61,6 +61,7 @@ def save(exercise_id, obj, references):
 
 
 def write(path, text):
+    """Whole or not at all: whoever stops it in between finds the file of before."""
     unfinished = path.with_suffix(path.suffix + ".tmp")
     unfinished.write_text(text, encoding="utf-8")
     os.replace(unfinished, path)

@@ -16,7 +16,7 @@ import time
 from importlib import metadata
 from pathlib import Path
 
-from course import device, registry, show
+from course import answers, device, registry, show
 from course.timing import Operator
 
 # What belongs together. Sources: METADATA of the MindFormers wheels and MindSpore's run_check/_check_version.py.
@@ -238,10 +238,10 @@ def run(out, lessons=None, parts=None, fresh=False, say=print):
             ok, lines = False, [f"{type(error).__name__}: {first_line(error)}"]
         seconds = time.perf_counter() - begin
         state["done"][name] = {"ok": ok, "lines": lines, "seconds": round(seconds, 1)}
-        write(out / "state.json", json.dumps(state, indent=1))
-        write(out / "report.md", report(state, parts))
+        answers.write(out / "state.json", json.dumps(state, indent=1))
+        answers.write(out / "report.md", report(state, parts))
         say(f"    {words(ok)} in {seconds:.0f} s" + (f": {lines[0]}" if ok is False and lines else ""))
-    write(out / "report.md", report(state, parts))
+    answers.write(out / "report.md", report(state, parts))
     ends = [state["done"][name]["ok"] for name in parts]
     say(f"{len(parts)} parts: {ends.count(True)} ok, {ends.count(None)} not run or in part, {ends.count(False)} failed. The report is {out / 'report.md'}")
     return False not in ends
@@ -265,13 +265,6 @@ def read_state(path):
     except (AttributeError, ValueError):
         raise ValueError(f"{path} is damaged: delete it, or start anew with --fresh.") from None
     return state
-
-
-def write(path, text):
-    """Whole or not at all: whoever stops the run in between finds the file of before."""
-    new = path.with_suffix(".new")
-    new.write_text(text, encoding="utf-8")
-    os.replace(new, path)
 
 
 def report(state, parts):

@@ -1,7 +1,6 @@
 """Checks of lesson 17: rotate, ported. The oracle is lesson 17's PyTorch one, a product of complex numbers in NumPy."""
 import mindspore as ms
 import numpy as np
-import torch
 
 from course.checks import checks
 from course.checks.mindspore import FLOAT32, call, close, equal, fail, gradients_close, gradients_of, is_tensor, rand, same_in_graph_mode

@@ -15,7 +15,7 @@ from course.checks import checks
 from course.checks.mindspore import call, close, equal, fail, is_tensor, parameters_are, rand, rand_ids, same_in_graph_mode
 from course.checks.mindspore import gpt as gpt_checks
 from course.checks.pytorch import gpt as oracle
-from course.checks.pytorch.stages import CONFIG, hidden_of, name_the_names, shapes_of, stage_known, weights_of
+from course.checks.pytorch.stages import CONFIG, built, hidden_of, name_the_names, shapes_of, stage_known, weights_of
 
 ms.runtime.launch_blocking()    # few numbers and many operations: to wait for each is many times faster than to hand it over
 
@@ -31,13 +31,7 @@ def arrays_of(weights):
 def slice_names(LocalSliceGPT):
     for counts in COUNTS:
         for stage in range(len(counts)):
-            given = list(counts)
-            try:
-                made = gpt_checks.made(lambda sizes: LocalSliceGPT(oracle.config(sizes), given, stage), CONFIG)
-            except ValueError as error:
-                fail("a stage that there is is refused: stages count from 0.", example=f"n_layer 5, counts {counts}, stage {stage}: ValueError: {str(error).strip()[:80]}", look="the questions at the start of __init__")
-            if given != counts:
-                fail("the list counts is changed: the other stages are made from it too.", example=f"{counts} became {given}", look="pop, sort and assignments into counts")
+            made = built(gpt_checks.made, LocalSliceGPT, counts, stage)
             if not isinstance(made, nn.Cell):
                 fail(f"LocalSliceGPT should be a mindspore.nn.Cell and is of type {type(made).__name__}.", look="the line class LocalSliceGPT(nn.Cell)")
             if isinstance(getattr(made, "h", None), (list, dict)):

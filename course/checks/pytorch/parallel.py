@@ -322,27 +322,48 @@ def parameters(rank, dtype=torch.float32, without=(), shapes=SHAPES):
     return params
 
 
+AVERAGE_RULES = [   # what an error says, what it means, where to look
+    ("process group twice", "a process group is opened here; the program has done so once, for all its messages.", "dist.init_process_group"),
+    ("has no attribute 'parameters'", "params is taken for the model: it is what model.parameters() gives, the parameters themselves.", "params.parameters()"),
+    ("same number of dimensions", "gradients of different shapes are joined: each has to become a vector first.", "torch.cat"),
+    ("Sizes of tensors must match", "gradients of different shapes are joined: each has to become a vector first.", "torch.cat, torch.stack"),
+    ("stack expects each tensor", "gradients of different shapes are stacked: each has to become a vector first, and vectors are joined, not stacked.", "torch.stack"),
+    ("a gradient with dtype", "the averaged gradient has another dtype than its parameter: what is made on the way is float32, whatever comes in.", "torch.zeros(...) without dtype, .float()"),
+]
+ACCUMULATE_RULES = [
+    ("context manager protocol", "what stands behind with is nothing that can be entered.", "brackets behind no_sync and nullcontext; and None, False or True where a context is meant"),
+    ("__enter__", "what stands behind with is nothing that can be entered.", "brackets behind no_sync and nullcontext; and None, False or True where a context is meant"),
+    ("has no attribute 'args'", "one context is entered twice: what no_sync() gives is used up by its first with.", "no_sync(), to be called in each round"),
+    ("didn't yield", "one context is entered twice: what no_sync() gives is used up by its first with.", "no_sync(), to be called in each round"),
+    ("has no attribute 'no_sync'", "no_sync is a method of the wrapper, DistributedDataParallel: of model itself, neither of the module inside nor of torch.", "what stands before .no_sync"),
+    ("process group has not been", "torch.distributed is called here: DistributedDataParallel sends by itself, in the backward pass that stands outside no_sync.", "dist., and average_gradients"),
+    ("for /: 'tuple'", "model(x, y) gives two things, (logits, loss), and they are taken for one.", "model(x, y)[1], or two names"),
+    ("'tuple' object has no attribute", "model(x, y) gives two things, (logits, loss), and they are taken for one.", "model(x, y)[1], or two names"),
+]
+
+
 @contextlib.contextmanager
-def average_in_plain_words():
-    """Errors that say little by themselves."""
+def in_plain_words(rules):
+    """Errors that say little by themselves fail with the words of the first rule whose mark they hold."""
     try:
         yield
+    except (AttributeError, TypeError, RuntimeError, ValueError) as error:
+        for mark, words, look in rules:
+            if mark in str(error):
+                fail(words, example=f"{type(error).__name__}: {str(error)[:100]}", look=look)
+        raise
+
+
+@contextlib.contextmanager
+def average_in_plain_words():
+    """in_plain_words, and a word about the environment."""
+    try:
+        with in_plain_words(AVERAGE_RULES):
+            yield
     except KeyError as error:
         if "WORLD_SIZE" not in str(error) and "RANK" not in str(error):
             raise
         fail(f"the environment has no {error}: it is there under a launcher only.", look="dist.get_world_size() knows wherever a group is open")
-    except (AttributeError, TypeError, RuntimeError, ValueError) as error:
-        for mark, words, look in [
-            ("process group twice", "a process group is opened here; the program has done so once, for all its messages.", "dist.init_process_group"),
-            ("has no attribute 'parameters'", "params is taken for the model: it is what model.parameters() gives, the parameters themselves.", "params.parameters()"),
-            ("same number of dimensions", "gradients of different shapes are joined: each has to become a vector first.", "torch.cat"),
-            ("Sizes of tensors must match", "gradients of different shapes are joined: each has to become a vector first.", "torch.cat, torch.stack"),
-            ("stack expects each tensor", "gradients of different shapes are stacked: each has to become a vector first, and vectors are joined, not stacked.", "torch.stack"),
-            ("a gradient with dtype", "the averaged gradient has another dtype than its parameter: what is made on the way is float32, whatever comes in.", "torch.zeros(...) without dtype, .float()"),
-        ]:
-            if mark in str(error):
-                fail(words, example=f"{type(error).__name__}: {str(error)[:100]}", look=look)
-        raise
 
 
 def names_in(function):
@@ -538,31 +559,10 @@ def in_clothes(accumulate):
     """accumulate as lesson 07's checks call it, on a model that is watched."""
 
     def run(model, batches):
-        with accumulate_in_plain_words():
+        with in_plain_words(ACCUMULATE_RULES):
             return accumulate(Watched(model), batches)
 
     return run
-
-
-@contextlib.contextmanager
-def accumulate_in_plain_words():
-    """Errors that say little by themselves."""
-    try:
-        yield
-    except (AttributeError, RuntimeError, TypeError, ValueError) as error:
-        for mark, words, look in [
-            ("context manager protocol", "what stands behind with is nothing that can be entered.", "brackets behind no_sync and nullcontext; and None, False or True where a context is meant"),
-            ("__enter__", "what stands behind with is nothing that can be entered.", "brackets behind no_sync and nullcontext; and None, False or True where a context is meant"),
-            ("has no attribute 'args'", "one context is entered twice: what no_sync() gives is used up by its first with.", "no_sync(), to be called in each round"),
-            ("didn't yield", "one context is entered twice: what no_sync() gives is used up by its first with.", "no_sync(), to be called in each round"),
-            ("has no attribute 'no_sync'", "no_sync is a method of the wrapper, DistributedDataParallel: of model itself, neither of the module inside nor of torch.", "what stands before .no_sync"),
-            ("process group has not been", "torch.distributed is called here: DistributedDataParallel sends by itself, in the backward pass that stands outside no_sync.", "dist., and average_gradients"),
-            ("for /: 'tuple'", "model(x, y) gives two things, (logits, loss), and they are taken for one.", "model(x, y)[1], or two names"),
-            ("'tuple' object has no attribute", "model(x, y) gives two things, (logits, loss), and they are taken for one.", "model(x, y)[1], or two names"),
-        ]:
-            if mark in str(error):
-                fail(words, example=f"{type(error).__name__}: {str(error)[:100]}", look=look)
-        raise
 
 
 @checks(ACCUMULATE, "the gradient of the big batch")
@@ -574,7 +574,7 @@ def accumulate_gradient(accumulate):
 def runs_of(accumulate, n, at_most=False):
     """The watched model after n micro-batches, each of which has run once."""
     model = Watched(lesson07.Tiny())
-    with accumulate_in_plain_words():
+    with in_plain_words(ACCUMULATE_RULES):
         accumulate(model, lesson07.micro_batches(n, 3, seed=7))
     if len(model.forwards) > n or len(model.forwards) != n and not at_most:
         if len(model.module.sizes) > len(model.forwards):

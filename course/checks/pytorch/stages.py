@@ -383,17 +383,23 @@ def name_the_names(found, wanted, counts, stage):
             fail(f"{name} belongs to {owner} alone: what a stage does not use costs memory and gets no gradient.", example=f"{at} has {name}")
 
 
+def built(build, LocalSliceGPT, counts, stage):
+    """A stage, by build(class of the sizes, sizes) of either framework; fails if it is refused or changes counts."""
+    given = list(counts)
+    try:
+        made = build(lambda sizes: LocalSliceGPT(oracle.config(sizes), given, stage), CONFIG)
+    except ValueError as error:
+        fail("a stage that there is is refused: stages count from 0.", example=f"n_layer 5, counts {counts}, stage {stage}: ValueError: {str(error).strip()[:80]}", look="the questions at the start of __init__")
+    if given != counts:
+        fail("the list counts is changed: the other stages are made from it too.", example=f"{counts} became {given}", look="pop, sort and assignments into counts")
+    return made
+
+
 @checks(SLICE, "what each stage owns", seconds=20)
 def slice_names(LocalSliceGPT):
     for counts in COUNTS:
         for stage in range(len(counts)):
-            given = list(counts)
-            try:
-                made = oracle.build(lambda sizes: LocalSliceGPT(oracle.config(sizes), given, stage), CONFIG)
-            except ValueError as error:
-                fail("a stage that there is is refused: stages count from 0.", example=f"n_layer 5, counts {counts}, stage {stage}: ValueError: {str(error)[:80]}", look="the questions at the start of __init__")
-            if given != counts:
-                fail("the list counts is changed: the other stages are made from it too.", example=f"{counts} became {given}", look="pop, sort and assignments into counts")
+            made = built(oracle.build, LocalSliceGPT, counts, stage)
             if not isinstance(made, nn.Module):
                 fail("LocalSliceGPT is no nn.Module: without that nothing finds its parameters.", look="the line class LocalSliceGPT(nn.Module)")
             found, wanted = {n: tuple(p.shape) for n, p in made.named_parameters()}, shapes_of(CONFIG, counts, stage)
